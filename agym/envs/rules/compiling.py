@@ -18,30 +18,39 @@ from types import FunctionType
 from typing import Any
 
 from agym._system.extras import require
-from agym.envs.rules.binding import Binder, fingerprint, global_names
+from agym.envs.rules.arithmetic import CODES, EXTRA, PARTS, as_python
+from agym.envs.rules.binding import Binder, fingerprint, function_of, global_names
 from agym.envs.rules.contract import RuleBook
 from agym.envs.rules.kernels import begin_some, play_some, show_some
 from agym.envs.rules.rng import METHODS, Rng
 from agym.errors import UsageError
 from agym.planning.caching import cache_folder
 
-EXTRA = "vectorize"
-
 # Nothing in a kernel allocates, so no references are counted (`_nrt`): that would take half of a
 # small game's time. Indices are checked, as in Python: it takes 2 to 25 %.
 OPTIONS = {"nogil": True, "_nrt": False, "boundscheck": True}
 
-# Colours; places, in the forms in which numba names them; lines that give no reason.
+# Colours; places, in the forms in which numba names them; parts of arrays that numba does not
+# compile; lines that give no reason.
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 PLACE = re.compile(r'File "(?P<a>[^"]+)", line (?P<m>\d+)|(?:at|from) (?P<b>\S+) \((?P<n>\d+)\)')
+PART = re.compile(r"npytypes\.Array'>, '(\w+)'\)")
 NOISE = re.compile(
     r"^(Failed in|During|File |raised from|There (are|is)|- Of|Of which|Overload|With arg|Rejected"
     r"|def |@|<source|\^|>>>|Known sig|No match|\*|Internal error|Name of|Numba type|Enc)"
 )
 
+ALLOCATES = (
+    "this allocates memory: copy arrays in a loop; a list of constants can be a tuple of the"
+    " module, such as MOVES = ((1, 0), (0, 1))"
+)
+
 # What numba says of its own parts, in other words.
 PLAINER = (
-    (re.compile("NRT required but not enabled"), "this allocates memory: copy arrays in a loop"),
+    (
+        re.compile("NRT required but not enabled"),
+        ALLOCATES,
+    ),
     (
         re.compile("(failed to unpack|wrong tuple length).*"),
         "step must return two values: (reward, terminated)",
@@ -66,13 +75,20 @@ class Kernels:
         show: ``show_some``.
     """
 
-    def __init__(self, book: RuleBook, mark: str) -> None:
+    def __init__(self, book: RuleBook, mark: str | None) -> None:
+        """Bind the loops to the rules.
+
+        Args:
+            book: The rules.
+            mark: Their fingerprint, ``None`` if they are compiled anew each time.
+        """
         numba = require("numba", EXTRA)
         install_rng()
         self._book = book
         self._mark = mark
         self._announced = False
-        binder = Binder(book.replaced, numba.njit(inline="always", **OPTIONS))
+        compile_one = numba.njit(inline="always", **OPTIONS)
+        binder = Binder(book.replaced, lambda function: compile_one(as_python(function)))
         self.begin, self.play, self.show = map(binder.bind, (begin_some, play_some, show_some))
 
     def compile(self, kernel: Any, arguments: Sequence[Any]) -> None:
@@ -83,7 +99,8 @@ class Kernels:
         """
         numba = require("numba", EXTRA)
         with _lock:
-            kernel._cache = _disk_cache()(kernel.py_func, self._mark, self._announce)
+            if self._mark is not None:
+                kernel._cache = _disk_cache()(kernel.py_func, self._mark, self._announce)
             try:
                 kernel.compile(tuple(map(numba.typeof, arguments)))
             except Exception as error:
@@ -105,17 +122,33 @@ class Kernels:
 _kernels: dict[str, Kernels] = {}
 
 
-def mark_of(book: RuleBook) -> str:
-    """Return the fingerprint of all that is compiled for a rule book."""
+def mark_of(book: RuleBook) -> str | None:
+    """Return the fingerprint of all that is compiled for a rule book.
+
+    Returns:
+        ``None`` if the rules use what has no fingerprint, of which a warning tells: then compiled
+        code of an earlier time may have other values in it.
+    """
     methods = (getattr(Rng, name) for name in METHODS)
-    return fingerprint(
-        begin_some, play_some, show_some, *methods, *book.functions.values(), OPTIONS
-    )
+    mark, unreadable = fingerprint(
+        begin_some, play_some, show_some, *methods, *book.functions.values(), OPTIONS,
+        fingerprint(*CODES)[0],
+    )  # fmt: skip
+    if not unreadable:
+        return mark
+    log.warning(
+        "the rules of %s are compiled anew for each batch, because agym cannot tell whether %s has"
+        " changed: use plain functions, numbers, tuples and arrays",
+        book.name, ", ".join(unreadable),
+    )  # fmt: skip
+    return None
 
 
 def kernels_of(book: RuleBook) -> Kernels:
     """Return the kernels of a rule book, which all its batches in this process share."""
     mark = mark_of(book)
+    if mark is None:
+        return Kernels(book, None)
     with _lock:
         if mark not in _kernels:
             _kernels[mark] = Kernels(book, mark)
@@ -134,7 +167,7 @@ def install_rng() -> None:
 def _install(extending: Any, binder: Binder, name: str) -> None:
     method = binder.copy(getattr(Rng, name))
 
-    def resolve(self: Any, *_: Any) -> Any:
+    def resolve(self: Any, *_: Any, **__: Any) -> Any:
         return method if self.instance_class is Rng else None
 
     resolve.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
@@ -207,12 +240,18 @@ def refusal(book: RuleBook, error: Exception) -> UsageError:
     reason = next((line for line in lines if line and not NOISE.match(line)), text)
     if isinstance(error, KeyError):
         reason = f"there is no field {text}"
+    parts = PART.findall(text)
+    if parts and reason.startswith("Resolution failure"):
+        reason = PARTS.format(name=parts[-1])
     for pattern, plainer in PLAINER:
         reason = pattern.sub(plainer, reason)
     where = ""
     if place is not None:
         file, number = place
-        where = f" at {file}:{number}: {linecache.getline(file, number).strip()!r}"
+        line = linecache.getline(file, number).strip()
+        where = f" at {file}:{number}: {line!r}"
+        if ":=" in line and "cannot be determined" in reason:
+            reason = "numba does not know := here: write the assignment on a line of its own"
     return UsageError(
         f"the rules of {book.name} cannot be compiled{where}: {reason[:300].strip(' .:')}. Rules"
         " may use numbers, fixed arrays, math, and constants and functions of their module;"
@@ -230,7 +269,7 @@ def all_functions(book: RuleBook) -> list[FunctionType]:
             found.append(function)
             named = [function.__globals__[name] for name in global_names(function)]
             cells = [cell.cell_contents for cell in function.__closure__ or ()]
-            todo += [one for one in (*named, *cells) if isinstance(one, FunctionType)]
+            todo += [one for one in map(function_of, (*named, *cells)) if one is not None]
     return found
 
 

@@ -1,10 +1,13 @@
-"""Reads a rule book: checks the parts of a class or module that a user wrote."""
+"""Reads a rule book: checks the parts of a class or module that a user wrote.
+
+And checks batches of actions, which it widens to the 64 bits in which rules compute.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
@@ -126,7 +129,10 @@ class RuleBook:
         dtype, shape = self.state[name].base, self.state[name].shape
         try:
             given = np.asarray(value)
-            array = given.astype(dtype)
+            if given.dtype.kind == "f" and np.isnan(given).any():
+                raise ValueError("nan is not a number")
+            with np.errstate(invalid="ignore"):  # infinity in an integer, which is refused below
+                array = given.astype(dtype)
             if given.dtype.kind not in "biuf" or not np.array_equal(array, given):
                 raise ValueError(f"it is no {dtype}")
             if array.shape not in (shape, (num_envs, *shape)):
@@ -249,3 +255,64 @@ def _numbers(what: str, dtype: Any, exact: bool = True) -> np.dtype[Any]:
             )
     fields = [(name, dtype[name].base, dtype[name].shape) for name in dtype.names]
     return np.dtype(fields, align=True)
+
+
+# ---------------------------------------------------------------- actions
+
+
+def no_actions(book: RuleBook, num_envs: int) -> Array:
+    """Return a batch of actions as the engines take it, ``float64`` or ``int64``."""
+    space = book.action_space
+    assert space.shape is not None
+    assert space.dtype is not None
+    wide = np.float64 if space.dtype.kind == "f" else np.int64
+    return np.zeros((num_envs, *space.shape), wide)
+
+
+def action_check(book: RuleBook, num_envs: int) -> Callable[[Any], Array]:
+    """Return a function that checks a batch of actions, and returns it as the engines take it.
+
+    What is outside of a box is not refused, as in Gymnasium's environments: rules clip it.
+    """
+    like, space = no_actions(book, num_envs), book.action_space
+    shape, dtype, kinds = like.shape, like.dtype, "iu" if like.dtype == np.int64 else "iuf"
+    if isinstance(space, spaces.MultiBinary):
+        kinds += "b"
+    low, count = _range(space)
+    what = f"{space}" if num_envs == 1 else f"{num_envs} of {space}"
+
+    def check(actions: Any) -> Array:
+        array = np.asarray(actions)
+        if array.shape != shape or array.dtype.kind not in kinds:
+            raise UsageError(
+                f"{book.name}: actions of shape {array.shape} and dtype {array.dtype} must be"
+                f" {what}: of shape {shape}"
+            )
+        # Compiled code is for arrays that may be written to.
+        array = np.require(array, dtype, ["C", "W"])
+        # Viewed as unsigned, what is below the lowest is large.
+        if count is not None and ((array - low).view(np.uint64) >= count).any():
+            raise UsageError(f"{book.name}: actions {actions!r} must be {what}")
+        return array
+
+    def check_discrete(actions: Any) -> Array:
+        """Check the most frequent kind in a third of the time."""
+        if type(actions) is not np.ndarray or actions.dtype != np.int64 or actions.shape != shape:
+            return check(actions)
+        if actions.view(np.uint64).max() >= count or not actions.flags.carray:
+            return check(actions)
+        return actions
+
+    plain = isinstance(space, spaces.Discrete) and int(space.start) == 0
+    return check_discrete if plain else check
+
+
+def _range(space: Any) -> tuple[Any, Any]:
+    """Return the lowest action and the number of them; ``None`` for a box."""
+    if isinstance(space, spaces.Discrete):
+        return np.int64(space.start), np.uint64(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start.astype(np.int64), space.nvec.astype(np.uint64)
+    if isinstance(space, spaces.MultiBinary):
+        return np.int64(0), np.uint64(2)
+    return None, None

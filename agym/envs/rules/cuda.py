@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from agym._system.extras import require
-from agym.envs.rules.actions import no_actions
+from agym.envs.rules.arithmetic import EXTRA, as_python
 from agym.envs.rules.binding import Binder
-from agym.envs.rules.compiling import EXTRA, install_rng, mark_of, refusal
-from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.compiling import install_rng, mark_of, refusal
+from agym.envs.rules.contract import RuleBook, no_actions
 from agym.envs.rules.engines import Engine, Outputs, shaped
 from agym.envs.rules.kernels import NEXT_STEP, SAME_STEP, begin, play, show
 from agym.envs.rules.records import Table
@@ -66,6 +66,13 @@ class CudaEngine(Engine):
     def set_state(self, i: int, state: tuple[bytes, bytes]) -> None:
         for table, record in zip((self.states, self.games), state, strict=True):
             table[i : i + 1].copy_to_device(np.frombuffer(record, table.dtype))
+
+    def get_states(self) -> tuple[Array, Array]:
+        return self.states.copy_to_host(), self.games.copy_to_host()
+
+    def set_states(self, states: tuple[Array, Array]) -> None:
+        for table, records in zip((self.states, self.games), states, strict=True):
+            table.copy_to_device(records)
 
     def begin(self, mask: Array) -> None:
         self._mask.copy_to_device(np.ascontiguousarray(mask))
@@ -116,6 +123,8 @@ _kernels: dict[str, tuple[Any, Any, Any]] = {}
 def kernels_of(book: RuleBook) -> tuple[Any, Any, Any]:
     """Return the kernels of a rule book, which all its batches in this process share."""
     mark = mark_of(book)
+    if mark is None:
+        return compile_kernels(book)
     if mark not in _kernels:
         _kernels[mark] = compile_kernels(book)
     return _kernels[mark]
@@ -132,7 +141,8 @@ def compile_kernels(book: RuleBook) -> tuple[Any, Any, Any]:
     else:
         install_rng()
         replaced[plain] = same
-        binder = Binder(replaced, cuda.jit(device=True))
+        compile_one = cuda.jit(device=True)
+        binder = Binder(replaced, lambda function: compile_one(as_python(function)))
     kernels = [binder.copy(kernel) for kernel in (begin_one, play_one, show_one)]
     for kernel in kernels:
         kernel.__globals__["cuda"] = cuda

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agym._system.cpus import core_numbers
-from agym.envs.rules.actions import no_actions
 from agym.envs.rules.binding import Binder
 from agym.envs.rules.compiling import kernels_of
-from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.contract import RuleBook, no_actions
 from agym.envs.rules.kernels import (
     GAME,
     NEXT_STEP,
@@ -145,6 +144,14 @@ class Engine(ABC):
         """Continue one game from a state."""
         for table, record in zip((self.states, self.games), state, strict=True):
             table[i] = np.frombuffer(record, table.dtype)[0]
+
+    def get_states(self) -> tuple[Array, Array]:
+        """Return copies of the records of all games, on the host."""
+        return self.states.copy(), self.games.copy()
+
+    def set_states(self, states: tuple[Array, Array]) -> None:
+        """Continue all games from what :meth:`get_states` returned."""
+        self.states[:], self.games[:] = states
 
     @abstractmethod
     def begin(self, mask: Array) -> None:

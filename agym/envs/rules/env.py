@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copyreg
 from functools import cache
+from types import ModuleType
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.contract import RuleBook, find_rules
 from agym.envs.rules.records import Record, Table
-from agym.envs.rules.vector_env import RulesVectorEnv
+from agym.envs.rules.vector_env import RulesType, RulesVectorEnv
 
 
-class RulesEnv(gymnasium.Env[Any, Any]):
+class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
     """One game of a rule book; each rule book has a subclass.
 
     Example:
@@ -141,3 +143,18 @@ def env_class(rules: Any) -> type[RulesEnv]:
     book = RuleBook.of(rules)
     parts = {"rules": rules, "metadata": book.metadata, "__doc__": rules.__doc__}
     return type(f"{book.name}Env", (RulesEnv,), parts)
+
+
+def _reduce_class(cls: Any) -> Any:
+    """Pickle a class by its rules; modules of rules cannot be pickled, but have a name."""
+    if "rules" not in vars(cls):
+        return cls.__qualname__
+    rules = cls.rules.__name__ if isinstance(cls.rules, ModuleType) else cls.rules
+    return _class_of, (issubclass(cls, RulesEnv), rules)
+
+
+def _class_of(single: bool, rules: Any) -> type[RulesEnv] | type[RulesVectorEnv]:
+    return (env_class if single else vector_env_class)(find_rules(rules))
+
+
+copyreg.pickle(RulesType, _reduce_class)

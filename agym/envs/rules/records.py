@@ -55,8 +55,51 @@ class Table:
         shape: tuple[int, ...] = self.array.shape
         return shape
 
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(self.array.size)
+
+    @property
+    def flat(self) -> Table:
+        """All elements, in the order of rows."""
+        return Table(self.array.reshape(-1))
+
+    def sum(self) -> Any:
+        """Add one element after the other, as compiled code does; NumPy adds in pairs."""
+        total = 0
+        for element in self.flat:
+            total += element
+        return total
+
+    def any(self) -> bool:
+        return bool(self.array.any())
+
+    def all(self) -> bool:
+        return bool(self.array.all())
+
+    def fill(self, value: Any) -> None:
+        self.array.fill(value)
+
     def __repr__(self) -> str:
         return repr(self.array.tolist())
+
+
+class Constants(np.ndarray[Any, Any]):
+    """An array that rules name, whose elements are Python's numbers as well.
+
+    Example:
+        >>> flags = np.array([True, True]).view(Constants)
+        >>> flags[0] + flags[1]
+        2
+    """
+
+    def __getitem__(self, index: Any) -> Any:
+        part = super().__getitem__(index)
+        return part.item() if isinstance(part, np.generic) else part
 
 
 class Record:

@@ -13,9 +13,9 @@ from gymnasium.vector.utils import batch_space
 
 from agym._system.extras import how_to_get, installed
 from agym.envs.rules import kernels
-from agym.envs.rules.actions import action_check
-from agym.envs.rules.compiling import EXTRA, log
-from agym.envs.rules.contract import RuleBook
+from agym.envs.rules.arithmetic import EXTRA
+from agym.envs.rules.compiling import log
+from agym.envs.rules.contract import RuleBook, action_check
 from agym.envs.rules.cuda import CudaEngine
 from agym.envs.rules.engines import (
     CompiledEngine,
@@ -27,7 +27,7 @@ from agym.envs.rules.engines import (
 from agym.envs.rules.kernels import GAME
 from agym.envs.rules.records import Table
 from agym.envs.rules.rng import key_of, mix
-from agym.errors import UsageError
+from agym.errors import ClosedError, UsageError
 from agym.protocol.arguments import check_choice, check_count
 from agym.protocol.typing import Array
 
@@ -51,7 +51,17 @@ MODES = {
 }
 
 
-class RulesVectorEnv(VectorEnv[Any, Any, Array]):
+# What an environment has beside its arguments and the states of its games.
+KEPT = (
+    "_keyed", "_begun", "begun", "_over", "_np_random", "_np_random_seed", "closed", "spec",
+)  # fmt: skip
+
+
+class RulesType(type):
+    """The type of the classes that are made for a rule book; ``env.py`` says how to pickle them."""
+
+
+class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     """Many games of a rule book, which step together; each rule book has a subclass.
 
     Example:
@@ -67,7 +77,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         rules: The class or module of the rules.
         states: The games' records, an array of ``num_envs``, which may be read and changed between
             steps. Under ``engine="cuda"`` they are on the device.
-        begun: Whether all games have ever begun.
+        begun: Whether all games have begun, and no rule has raised since.
     """
 
     rules: ClassVar[Any]
@@ -84,6 +94,10 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         **parameters: Any,
     ) -> None:
         """Make games; the arguments are those of :func:`agym.vectorize`."""
+        self._arguments: tuple[Any, ...] = (
+            num_envs, engine, autoreset_mode, max_episode_steps, copy, render_mode,
+        )  # fmt: skip
+        self._parameters = parameters
         self._book = book = RuleBook.of(self.rules)
         self.num_envs = check_count("num_envs", num_envs)
         self.engine = engine or default_engine(book)
@@ -110,6 +124,11 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
             max_episode_steps = None
         if max_episode_steps is not None:
             check_count("max_episode_steps", max_episode_steps)
+            if max_episode_steps >= 2**63:
+                raise UsageError(
+                    f"max_episode_steps={max_episode_steps} must be less than 2**63: use -1 for no"
+                    " limit"
+                )
         blanks = book.blanks(num_envs, parameters)
         self._engine = ENGINES[self.engine](
             book, num_envs, blanks, max_episode_steps, MODES[autoreset]
@@ -119,8 +138,10 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         self.copy = copy
         self._kept = None if copy else self._engine.own_outputs()
         self._spare: Outputs | None = None
-        # Which games have ever begun, and those that are over under DISABLED.
-        self._keyed, self.begun = np.zeros(num_envs, bool), False
+        # Which games have ever had a seed, which may be stepped, and those that are over under
+        # DISABLED.
+        self._keyed, self._begun = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
+        self.begun = False
         self._over: Array | None = None
 
     if not TYPE_CHECKING:  # type checkers report these by themselves
@@ -156,6 +177,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         Raises:
             UsageError: The seeds or the mask do not fit.
         """
+        if self.closed:
+            raise self._closed_error()
         mask = self._mask(options)
         chosen, keys = self._keys(seed, mask)
         super().reset(seed=seed if isinstance(seed, int) else None)
@@ -166,13 +189,14 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
             keys = [*keys, *(mix((start + k) & 0xFFFFFFFF) for k in range(len(fresh)))]
         if len(chosen):
             self._engine.seed(chosen, np.array(keys, np.int64))
-        self._engine.begin(mask)
         self._keyed |= mask
-        self.begun = bool(self._keyed.all())
+        self._run(self._engine.begin, mask)
+        out = self._kept or self._engine.outputs()
+        self._run(self._engine.show, out)
+        self._begun |= mask
+        self.begun = bool(self._begun.all())
         if self._over is not None:
             self._over &= ~mask
-        out = self._kept or self._engine.outputs()
-        self._engine.show(out)
         return out.observations, self._infos(_only(out.infos, mask), mask)
 
     def _mask(self, options: dict[str, Any] | None) -> Array:
@@ -219,7 +243,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
 
         Raises:
             UsageError: The actions do not fit.
-            ResetNeeded: A game has not begun, or is over without autoreset.
+            ResetNeeded: A game has not begun, or is over without autoreset, or a rule has raised.
+            ClosedError: The environment is closed.
         """
         self.play(actions)
         out = self._kept or self._engine.outputs()
@@ -231,13 +256,22 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         if not self._on_device or not hasattr(actions, "__cuda_array_interface__"):
             actions = self._checked(actions)
         if not self.begun:
-            raise ResetNeeded("call reset before step")
+            raise self._closed_error() if self.closed else ResetNeeded("call reset before step")
         if self._over is not None and self._over.any():
             some = "some games are over: reset them with options={'reset_mask': ...}"
             raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
-        self.begun = False  # until it is known that no rule raises
-        self._engine.play(actions)
-        self.begun = True
+        self._run(self._engine.play, actions)
+
+    def _run(self, part: Callable[[Any], Any], argument: Any) -> Any:
+        """Run rules; if one raises, some games have gone on and others not: all must be reset."""
+        try:
+            return part(argument)
+        except BaseException:
+            self._begun[:] = self.begun = False
+            raise
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"{self._book.name}: the environment is closed: make another one")
 
     def show_into(
         self,
@@ -256,7 +290,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         return self._show(out, final_obs=finals is None)
 
     def _show(self, out: Outputs, *, final_obs: bool = True) -> dict[str, Any]:
-        over = self._engine.show(out)
+        over = self._run(self._engine.show, out)
         info = self._infos(out.infos, None)
         if self._autoreset is AutoresetMode.DISABLED:
             self._over = over
@@ -289,16 +323,22 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
     def get_state(self, index: int) -> tuple[Any, ...]:
         """Return the state of one game, with its random numbers, as a value."""
         over = self._over is not None and bool(self._over[index])
-        return self._engine.get_state(index), bool(self._keyed[index]), over
+        return self._engine.get_state(index), bool(self._begun[index]), over
 
     def set_state(self, index: int, state: tuple[Any, ...]) -> None:
         """Continue one game from a state, which games of any autoreset mode may have given."""
-        game, self._keyed[index], _ = state
+        game, begun, _ = state
         self._engine.set_state(index, game)
-        self.begun = bool(self._keyed.all())
+        self._keyed[index] = self._begun[index] = begun
+        self.begun = bool(self._begun.all())
         if self._autoreset is AutoresetMode.DISABLED:  # the other modes reset what is over
             self._over = np.zeros(self.num_envs, bool) if self._over is None else self._over
             self._over[index] = np.frombuffer(game[1], GAME)["over"][0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: vars(self)[name] for name in KEPT if name in vars(self)}
+        made = type(self), self._arguments, self._parameters, self._engine.get_states()
+        return _remade, made, kept
 
     # ---------------------------------------------------------------- the rest
 
@@ -311,7 +351,17 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array]):
         )
 
     def close_extras(self, **kwargs: Any) -> None:
+        self._begun[:] = self.begun = False
         self._engine.close()
+
+
+def _remade(
+    cls: type[RulesVectorEnv], arguments: Any, parameters: Any, states: Any
+) -> RulesVectorEnv:  # fmt: skip
+    """Return the copy of a pickled environment."""
+    envs = cls(*arguments, **parameters)
+    envs._engine.set_states(states)
+    return envs
 
 
 def _only(infos: Any, mask: Array) -> Any:

@@ -7,19 +7,23 @@ import logging
 import math
 import sys
 from collections.abc import Callable
+from enum import Enum, IntFlag
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 import agym
 from agym.envs.rules.binding import fingerprint
 from agym.planning.caching import cache_folder
 from tests.envs.rules.books import Steps
+from tests.envs.rules.playing import play_same, side_by_side
 from tests.support.equality import same
 from tests.support.scripts import install_command, run
 
@@ -85,6 +89,27 @@ REFUSED = {
                 state.n = 2
             return 1.0, False
         """, ""),
+    "lists of constants": ("""
+        def step(state, action, rng):
+            dx, dy = [(1, 0), (0, 1)][action]  # here
+            return 1.0 * dx, False
+        """, r"can be a tuple of the module, such as MOVES = \(\(1, 0\), \(0, 1\)\)"),
+    "assignments in a condition": ("""
+        def step(state, action, rng):
+            if (n := state.n) < 3:  # here
+                state.n = n + 1
+            return 1.0, False
+        """, "numba does not know := here: write the assignment on a line of its own"),
+    "digits": ("""
+        def step(state, action, rng):
+            state.x = round(state.x, 2)  # here
+            return 1.0, False
+        """, "has other last digits in compiled code: multiply, round and divide"),
+    "math.hypot": ("""
+        def step(state, action, rng):
+            state.x = math.hypot(state.x, 1.5)  # here
+            return 1.0, False
+        """, r"write math.sqrt\(x \* x \+ y \* y\)"),
     "kinds that change": ("""
         def step(state, action, rng):
             if action > 1:
@@ -113,6 +138,14 @@ WRONG = {
         def step(state, action, rng):
             return 1.0  # anywhere
         """, r"step must return two values: \(reward, terminated\)"),
+    "parts of arrays": ("""
+        def step(state, action, rng):
+            return state.b.mean(), False  # here
+        """, "arrays have no mean here: write a loop. There are all, any, fill, flat, ndim, shape"),
+    "the largest of an array": ("""
+        def step(state, action, rng):
+            return 1.0 * state.b.max(), False  # here
+        """, "arrays have no max here: write a loop"),
     "an array in a number": ("""
         def step(state, action, rng):
             state.x = state.b  # here
@@ -188,6 +221,89 @@ def test_functions_that_call_themselves(load: Callable[[str, str], Any], tmp_pat
     assert envs.step([0, 1])[1].tolist() == [6.0, 24.0]
 
 
+@pytest.mark.parametrize("how", ["twice", "each other", "a closure"])
+def test_functions_that_name_themselves_twice(how: str) -> None:
+    def fibonacci(n: int) -> int:
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    names: dict[str, Any] = {}
+    texts = {
+        "twice": "def f(n): return n if n < 2 else f(n - 1) + f(n - 2)",
+        "each other": "def f(n): return n if n < 2 else g(n) + f(n - 2)\ndef g(n): return f(n - 1)",
+    }
+    exec(texts.get(how, ""), names)
+    function = names.get("f", fibonacci)
+
+    def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
+        return function(10 + action), False
+
+    rules = type("Game", (Steps,), {"step": step})
+    envs = agym.vectorize(rules, 2, engine="python")
+    envs.reset(seed=0)
+    assert envs.step([0, 1])[1].tolist() == [55.0, 89.0]
+    with pytest.raises(
+        agym.UsageError, match=r"calls itself.*write a loop, or take engine='python'"
+    ):
+        agym.vectorize(rules, 2, engine="compiled")
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled", "parallel"])
+@pytest.mark.parametrize("part", ["step", "helper"])
+def test_coroutines_are_refused(engine: str, part: str) -> None:
+    async def helper(x: Any) -> Any:
+        return x
+
+    async def awaiting(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
+        return 1.0, False
+
+    def calling(state: Any, action: Any, rng: Any) -> Any:
+        return helper(1.0), False
+
+    rules = type("Game", (Steps,), {"step": awaiting if part == "step" else calling})
+    with pytest.raises(
+        agym.UsageError, match=r"test_compiling.py:\d+: .* write def instead of async"
+    ):
+        agym.vectorize(rules, 2, engine=engine)
+
+
+ARRAYS = """
+    def reset(state, rng):
+        state.x = rng.uniform(low=-1.0, high=2.0) + rng.normal(mean=0.5, deviation=2.0)
+        state.b[0] = -128
+        state.b[1] = rng.integers(low=-9, high=9)
+
+    def step(state, action, rng):
+        state.b.flat[2] = 7
+        total = 0
+        for number in state.b.flat:
+            total -= -number
+        total += 100 * state.b.sum() + state.b.ndim + state.b.size + state.b.shape[0]
+        dx, dy = ((1, 0), (0, 1))[action]
+        return total + dx - dy, state.b.any() and not state.b.all()
+    """
+
+
+def test_parts_of_arrays_and_named_arguments(load: Callable[[str, str], Any]) -> None:
+    rules = load("arrays", ARRAYS)
+    play_same(side_by_side(rules, ["compiled", "parallel"], 6, AutoresetMode.NEXT_STEP), 3, 30, 9)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "parallel"])
+def test_an_integer_to_a_negative_power(engine: str, load: Callable[[str, str], Any]) -> None:
+    part = """
+    def step(state, action, rng):
+        return 2 ** (action - 1), False
+    """
+    envs = agym.vectorize(load("powers", part), 2, engine=engine)
+    envs.reset(seed=0)
+    assert envs.step([1, 1])[1].tolist() == [1.0, 1.0]
+    with pytest.raises(
+        ValueError, match=r"powers.py:\d+: an integer to a negative power is a float"
+    ):
+        envs.step([0, 1])
+    envs.close()
+
+
 NAMESAKES = """
     def step(state, action, rng):
         return step(action) + observe(action, 1) + play(3), False
@@ -247,10 +363,15 @@ import logging
 import sys
 import numpy as np
 from gymnasium import spaces
+import numba
+from enum import Enum
 import agym
 import settings
 {before}
 STEP = {step}
+
+class Prize(Enum):
+    WIN = STEP
 
 def moved(place, action):
     return place + {how}
@@ -324,6 +445,24 @@ def test_rules_that_changed_are_compiled_anew(
     assert told.startswith(COMPILING)
     assert changed == places
     assert walk(tmp_path) == ["[0.0, 0.5]"]  # both are kept
+
+
+def test_an_enumeration_that_changed_is_compiled_anew(cache: Path, tmp_path: Path) -> None:
+    how = "Prize.WIN.value * action"
+    for step in (0.5, 0.25):
+        told, places = walk(tmp_path, step=step, how=how)
+        assert told.startswith(COMPILING)
+        assert places == f"[0.0, {step}]"
+
+
+@pytest.mark.full
+def test_what_cannot_be_compared_is_not_kept_on_the_disk(cache: Path, tmp_path: Path) -> None:
+    before = "@numba.vectorize\ndef scaled(x):\n    return x * STEP"
+    for step in (0.5, 0.25, 0.25):
+        told, places = walk(tmp_path, step=step, how="scaled(action)", before=before)
+        assert "the rules of Walk are compiled anew for each batch" in told
+        assert places == f"[0.0, {step}]"
+    assert not cache.exists()
 
 
 @pytest.mark.full
@@ -418,20 +557,198 @@ def test_rules_that_are_edited_while_the_program_runs(engine: str) -> None:
     assert envs.step(np.array([0, 1]))[1].tolist() == [7.0, 7.0]
 
 
-def test_a_fingerprint_follows_modules_and_compiled_helpers() -> None:
+# ---------------------------------------------------------------- fingerprints
+
+
+class Sizes(NamedTuple):
+    width: int = 3
+
+
+class Named:
+    """Parts that rules may name; each holds the number 3 at first, or 5."""
+
+    @staticmethod
+    def enumeration(number: int) -> Any:
+        return Enum("Prize", {"WIN": number})
+
+    @staticmethod
+    def member(number: int) -> Any:
+        return Enum("Prize", {"WIN": number}).WIN  # type: ignore[attr-defined]
+
+    @staticmethod
+    def flag(number: int) -> Any:
+        return IntFlag("Wall", {"NORTH": number})
+
+    @staticmethod
+    def fields(number: int) -> Any:
+        return Sizes(number)
+
+    @staticmethod
+    def defaults_of_fields(number: int) -> Any:
+        return NamedTuple("Sizes", [("width", int)]) if number == 3 else Sizes
+
+    @staticmethod
+    def class_attribute(number: int) -> Any:
+        return type("Config", (), {"speed": number})
+
+    @staticmethod
+    def many_modules(number: int) -> Any:
+        part: Any = number
+        for name in ["speed", *(f"inner{k}" for k in range(9, -1, -1))]:
+            owner = ModuleType("owner")
+            setattr(owner, name, part)
+            part = owner
+        return part
+
+    @staticmethod
+    def compiled_helper(number: int) -> Any:
+        return pytest.importorskip("numba").njit(lambda x: x * number)
+
+    @staticmethod
+    def helper_of_helper(number: int) -> Any:
+        def inner(x: Any, factor: int = number) -> Any:
+            return x * factor
+
+        return lambda x: inner(x)
+
+    @staticmethod
+    def keyword_default(number: int) -> Any:
+        def helper(x: Any, *, factor: int = number) -> Any:
+            return x * factor
+
+        return helper
+
+    @staticmethod
+    def array(number: int) -> Any:
+        return np.array([1, number], np.int8)
+
+    @staticmethod
+    def order_of_memory(number: int) -> Any:
+        return np.zeros((3, 3), order="C" if number == 3 else "F")
+
+    @staticmethod
+    def nested(number: int) -> Any:
+        return (1, (2.0, np.float32(number)), {"a": [number]})
+
+    @staticmethod
+    def alternatives(number: int) -> Any:
+        return frozenset({"north", "south", number})
+
+    @staticmethod
+    def zero(number: int) -> Any:
+        return 0.0 if number == 3 else -0.0
+
+
+NAMING = """
+def function(x):
+    thing.WIN.value, thing.width, thing.speed, thing(x), thing[0]
+    return thing.inner0.inner1.inner2.inner3.inner4.inner5.inner6.inner7.inner8.inner9.speed
+"""
+
+
+def naming(thing: Any) -> Any:
+    names = {"thing": thing}
+    exec(NAMING, names)
+    return names["function"]
+
+
+@pytest.mark.parametrize("kind", [name for name in vars(Named) if not name.startswith("_")])
+def test_a_fingerprint_tells_values_apart(kind: str) -> None:
+    make = getattr(Named, kind)
+    marks = [fingerprint(naming(make(number))) for number in (3, 5, 3)]
+    assert marks[0] == marks[2] != marks[1]
+    assert [unreadable for _, unreadable in marks] == [[], [], []]
+
+
+def test_a_module_may_be_passed_on() -> None:
+    """The function that reads of it does not name it."""
+    settings = ModuleType("settings")
+    names: dict[str, Any] = {"settings": settings}
+    exec("def inner(owner):\n  return owner.speed\ndef outer():\n  return inner(settings)", names)
+    marks = []
+    for settings.speed in (3, 5, 3):  # type: ignore[attr-defined]
+        marks.append(fingerprint(names["outer"])[0])
+    assert marks[0] == marks[2] != marks[1]
+
+
+@pytest.mark.parametrize("kind", ["vectorize", "guvectorize", "List", "intrinsic"])
+def test_what_cannot_be_read_has_a_fingerprint_of_its_own_each_time(kind: str) -> None:
     numba = pytest.importorskip("numba")
-    outer, inner = ModuleType("outer"), ModuleType("inner")
-    outer.inner, inner.speed = inner, 1  # type: ignore[attr-defined]
-    inner.helper = numba.njit(lambda x: x + 1)  # type: ignore[attr-defined]
-    names = {"outer": outer}
-    function = eval("lambda x: outer.inner.helper(x) * outer.inner.speed", names)
-    marks = [fingerprint(function)]
-    inner.speed = 2  # type: ignore[attr-defined]
-    marks.append(fingerprint(function))
-    inner.helper = numba.njit(lambda x: x + 2)  # type: ignore[attr-defined]
-    marks.append(fingerprint(function))
-    assert len({*marks}) == 3
-    assert fingerprint(function) == marks[-1]
+    things = {
+        "vectorize": lambda: numba.vectorize(lambda x: x * 3),
+        "guvectorize": lambda: numba.guvectorize("(n)->(n)")(lambda x, y: None),
+        "List": lambda: numba.typed.List([3]),
+        "intrinsic": lambda: numba.extending.intrinsic(lambda typing, x: None),
+    }
+    function = naming(things[kind]())
+    marks = [fingerprint(function) for _ in range(2)]
+    assert marks[0][0] != marks[1][0]
+    assert marks[0][1][0].startswith("thing (")
+
+
+@pytest.mark.parametrize(
+    "thing", [Steps, object(), partial(int, 3), logging.getLogger("a")], ids=repr
+)
+def test_what_cannot_be_compiled_needs_no_fingerprint(thing: Any) -> None:
+    assert fingerprint(naming(thing)) == fingerprint(naming(thing))
+
+
+def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
+    """Sets of text have another order in each."""
+    code = """
+    from agym.envs.games.pong import Pong
+    from agym.envs.rules.compiling import mark_of
+    from agym.envs.rules.contract import RuleBook
+    from tests.envs.rules.test_compiling import Named, fingerprint, naming
+
+    print(mark_of(RuleBook.of(Pong)), fingerprint(naming(Named.alternatives(3))))
+    """
+    outputs = {run(tmp_path, code, 8)[:2] for _ in range(2)}
+    assert len(outputs) == 1
+    assert outputs.pop()[0] == 0
+
+
+CELLS = {
+    "an enumeration": "class Prize(Enum):\n    WIN = {number}\ndef prize(x):\n"
+    "    return Prize.WIN.value",
+    "a compiled helper": "FACTOR = {number}\n@numba.njit\ndef prize(x):\n    return FACTOR",
+    "vectorize": "FACTOR = {number}\n@numba.vectorize\ndef prize(x):\n    return FACTOR",
+}
+
+
+@pytest.mark.parametrize("kind", [*CELLS])
+def test_a_cell_that_is_run_again(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    names: dict[str, Any] = {"Enum": Enum, "numba": pytest.importorskip("numba"), "Steps": Steps}
+    game = "class Game(Steps):\n    def step(state, action, rng):\n        return prize(1), False"
+    for number in (3, 5):
+        exec(CELLS[kind].format(number=number), names)
+        exec(game, names)
+        for engine in ("python", "compiled"):
+            envs = agym.vectorize(names["Game"], 2, engine=engine)
+            envs.reset(seed=0)
+            assert envs.step([0, 0])[1].tolist() == [number, number]
+    told = [text for text in caplog.messages if "compiled anew for each batch" in text]
+    assert len(told) == (2 if kind == "vectorize" else 0)
+    if told:
+        assert "cannot tell whether prize (DUFunc) has changed" in told[0]
+
+
+def test_a_constant_of_a_compiled_helper_changes_alone() -> None:
+    """numba goes on with the first value in its own code, and so would a copy on the disk."""
+    names: dict[str, Any] = {"numba": pytest.importorskip("numba"), "Steps": Steps}
+    exec(CELLS["a compiled helper"].format(number=3), names)
+    helpers = ModuleType("helpers")
+    helpers.prize = names["prize"]  # type: ignore[attr-defined]
+    names["helpers"] = helpers
+    game = """class Game(Steps):
+    def step(state, action, rng):
+        return prize(1) + 10 * helpers.prize(1), False"""
+    exec(game, names)
+    for names["FACTOR"] in (3, 5):
+        for engine in ("python", "compiled"):
+            envs = agym.vectorize(names["Game"], 2, engine=engine)
+            envs.reset(seed=0)
+            assert envs.step([0, 0])[1].tolist() == [11 * names["FACTOR"]] * 2
 
 
 def test_all_cores_have_stopped_when_one_raises(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -140,6 +144,9 @@ def test_parameters_are_fields() -> None:
         ({"goal": None}, "goal=None does not fit"),
         ({"goal": [1, 2, 3]}, r"does not fit .*: give int32 of shape \(\) or \(2,\), a row per"),
         ({"weights": 1.0}, r"give float64 of shape \(2,\) or \(2, 2\), a row per game"),
+        ({"speed": np.nan}, r"Everything: speed=nan does not fit \(nan is not a number\): give"),
+        ({"weights": [1.0, np.nan]}, r"does not fit \(nan is not a number\)"),
+        ({"goal": np.inf}, r"goal=inf does not fit \(it is no int32\)"),
         ({"goal": 0}, "Everything: goal=0 must be 1 or more"),
         ({"goal": [5, -1]}, "Everything: goal=-1 must be 1 or more"),
     ],
@@ -173,6 +180,7 @@ def test_parameters_keep_their_values() -> None:
     [
         ({"num_envs": 0}, "num_envs"), ({"engine": "magic"}, "engine.*python.*compiled.*cuda"),
         ({"max_episode_steps": 0}, "max_episode_steps"),
+        ({"max_episode_steps": 2**70}, "max_episode_steps=.* must be less than .*: use -1"),
         ({"render_mode": "human"}, "render_mode.*ansi.*rgb_array"),
     ],
 )  # fmt: skip
@@ -303,6 +311,86 @@ def test_a_field_that_does_not_exist() -> None:
     env.reset(seed=0)
     env.state.place = 9
     assert env.step(1)[0] >= 9
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled", "parallel"])
+def test_what_is_closed_is_not_used(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agym.envs.rules.engines.SHARE", 1)
+    envs = make(Steps, 4, engine=engine)
+    env = agym.vectorize(Steps, engine=engine)
+    for one, action in ((envs, np.zeros(4, int)), (env, 0)):
+        one.reset(seed=0)
+        one.close()
+        one.close()
+        for use in (one.reset, lambda one=one, action=action: one.step(action)):
+            with pytest.raises(agym.ClosedError, match="Steps: the environment is closed"):
+                use()
+
+
+# ---------------------------------------------------------------- copies
+
+
+def goes_on_as(copied: Any, original: Any) -> bool:
+    """Return whether two environments, made by one another's copy, go on the same way."""
+    original.action_space.seed(1)
+    actions = [original.action_space.sample() for _ in range(20)]
+    seen = []
+    for env in (copied, original):
+        steps = []
+        for action in actions:
+            steps.append(env.step(action))
+            if np.any(steps[-1][2] | steps[-1][3]) and not hasattr(env, "num_envs"):
+                steps.append(env.reset())
+        seen.append([*steps, env.reset()])
+        env.close()
+    return same(seen[0], seen[1])
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled", "parallel"])
+@pytest.mark.parametrize("way", [pickle, cloudpickle], ids=["pickle", "cloudpickle"])
+@pytest.mark.parametrize("rules", [Everything, "agym.envs.games.pong:Pong"], ids=["own", "shipped"])
+def test_environments_can_be_pickled(rules: Any, engine: str, way: Any) -> None:
+    parameters = {"speed": [0.5, 1.5, 2.5]} if rules is Everything else {"points": 3}
+    envs = make(
+        rules, 3, engine=engine, max_episode_steps=9, autoreset_mode="same_step", **parameters
+    )
+    envs.reset(seed=[5, None, 7])
+    envs.step(envs.action_space.sample())
+    copied = pickle.loads(way.dumps(envs))
+    assert type(copied) is type(envs)
+    assert goes_on_as(copied, envs)
+    env = agym.vectorize(rules, engine=engine)
+    env.reset(seed=5)
+    copied_one = pickle.loads(way.dumps(env))
+    assert type(copied_one) is type(env)
+    assert goes_on_as(copied_one, env)
+
+
+def test_what_gymnasium_made_can_be_pickled(env_id: str) -> None:
+    for one in ("agym/CartPole-v1", env_id):
+        env = gymnasium.make(one)
+        env.reset(seed=0)
+        copied = pickle.loads(pickle.dumps(env))
+        assert copied.spec == env.spec
+        assert goes_on_as(copied, env)
+
+
+def test_games_of_a_module_can_be_pickled(module: str) -> None:
+    envs = make(module)
+    envs.reset(seed=0)
+    assert goes_on_as(pickle.loads(pickle.dumps(envs)), envs)
+
+
+def test_copies_have_states_of_their_own() -> None:
+    envs = make(Steps, autoreset_mode="disabled", max_episode_steps=1)
+    envs.reset(seed=0)
+    copied = deepcopy(envs)
+    envs.step([0, 0])
+    over = deepcopy(envs)
+    assert copied.step([0, 0])[3].all()
+    for one in (copied, over, envs):
+        with pytest.raises(ResetNeeded, match="some games are over"):
+            one.step([0, 0])
 
 
 # ---------------------------------------------------------------- names
@@ -522,6 +610,57 @@ def test_what_rules_raise(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
         envs.step(np.zeros(6, int))
     envs.reset(seed=0)
     assert envs.step(np.ones(6, int))[1].tolist() == [6.0] * 6
+    envs.close()
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled", "parallel"])
+@pytest.mark.parametrize("part", ["observe", "info", "reset"])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_after_a_rule_has_raised_all_games_must_be_reset(
+    part: str, engine: str, mode: AutoresetMode
+) -> None:
+    def raising(state: Any, out: Any) -> None:
+        out[0] = state.place + 0 * (1 // (state.place - 3))
+
+    def reset(state: Any, rng: Any) -> None:
+        state.place += 1
+
+    def reset_once(state: Any, rng: Any) -> None:
+        state.place += 1 // (1 - rng.drawn())
+        rng.bits()
+
+    def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
+        state.place += action
+        return 0.0, state.place > 1
+
+    def tell(state: Any, out: Any) -> None:
+        out.n = 1 // (state.place - 3)
+
+    parts: dict[str, Any] = {
+        "step": step, "reset": reset_once if part == "reset" else reset,
+        "action_space": spaces.Discrete(4),
+    }  # fmt: skip
+    if part == "observe":
+        parts["observe"] = raising
+    if part == "info":
+        parts |= {"info": tell, "info_dtype": [("n", int)]}
+    envs = make(book(**parts), 6, engine=engine, autoreset_mode=mode)
+    envs.reset(seed=0)
+    mask = np.array([False, True, False, False, False, False])
+    if part == "reset":
+        with pytest.raises(ZeroDivisionError):
+            envs.reset(options={"reset_mask": mask})
+    else:
+        with pytest.raises(ZeroDivisionError):
+            envs.step([0, 0, 0, 0, 2, 0])
+    with pytest.raises(ResetNeeded):
+        envs.step(np.zeros(6, int))
+    with suppress(ZeroDivisionError):  # what is shown has the game that raised
+        envs.reset(options={"reset_mask": mask})
+    with pytest.raises(ResetNeeded):
+        envs.step(np.zeros(6, int))
+    assert envs.reset(seed=0)[0].ravel().tolist() == [1] * 6
+    assert envs.step(np.zeros(6, int))[2].tolist() == [False] * 6
     envs.close()
 
 
