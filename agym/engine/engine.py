@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from agym._system.defer_signals import Interruptible
 from agym.backends.base import Backend
 from agym.engine.batches.actions import ActionWriter
@@ -129,7 +127,6 @@ class Engine:
         )
         self.writer = ActionWriter(num_envs)
         self._look_at = 0.0
-        self._restored = False
         self.inline: ShortWay | None = None
         self.watched: ShortWay | None = None
         if timeout is None and not resend:
@@ -152,13 +149,6 @@ class Engine:
             backend, status, dispatcher, self.collector, self.checks, self.statistics,
             recovery.fault_log,
         )  # fmt: skip
-
-    @property
-    def unstepped(self) -> Ids:
-        """The environments without a step so far, whose first episode is still to be played."""
-        if self._restored:
-            return ()
-        return tuple(np.flatnonzero(self.statistics.steps() == 0).tolist())
 
     def allow_unreset_step(self) -> None:
         """Allow steps before the first reset, as Gymnasium's vector environments do."""
@@ -316,7 +306,7 @@ class Engine:
             return self._complete_empty(Reset, about)
         self.checks.groups(Restore, ids)
         self.recovery.fault_log.note_restore(ids, states)
-        self._restored = True
+        self.statistics.restored = True
         plane = self._choose_plane(ids, None)
         ticket = self._dispatch(Restore(plane, states=[*states], codecs=registered()), ids)
         ticket.about = about

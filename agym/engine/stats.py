@@ -16,6 +16,7 @@ from agym.engine.calls.waits import NO_WAIT, LoopLag, Waited, Waits
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
+from agym.protocol.arguments import Ids
 from agym.protocol.messages.failures import name_envs
 from agym.protocol.metrics.gauges import FLEET_SUMS, WAKING, Gauges, clock, percentiles
 from agym.protocol.typing import Array
@@ -368,9 +369,11 @@ class Statistics:
 
     Attributes:
         last: The statistics at the moment of closing.
+        restored: Whether snapshots were restored.
     """
 
     last: Stats | None = None
+    restored = False
 
     def __init__(
         self, traffic: Traffic, rows: EnvRows, backend: Backend, recovery: Recovery
@@ -398,6 +401,10 @@ class Statistics:
             return np.array([env.steps for env in self.last.envs])
         assert self._rows.opened is not None
         return self._rows.opened.table.gauges.totals(self._backend.ranges)
+
+    def unstepped(self) -> Ids:
+        """Return the environments without a step so far, whose first episode is still to come."""
+        return () if self.restored else tuple(np.flatnonzero(self.steps() == 0).tolist())
 
     def keep(self) -> None:
         """Read the statistics for the last time."""

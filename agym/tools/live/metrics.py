@@ -57,7 +57,7 @@ class Metrics(Hook):
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset)
         self._episodes.last = last
         self._engine.hooks.add(self)
-        self._episodes.count_from_start(self._engine.unstepped)
+        self._episodes.count_from_start(self._engine.statistics.unstepped())
 
     def end(self) -> None:
         """Count no longer, so that steps may take their short way."""

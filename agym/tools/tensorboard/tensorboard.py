@@ -160,7 +160,7 @@ class TensorBoard(EitherContext, Hook):
             paint = partial(paint_whole, scale=scale, size=FITTING)
             self._clips = Clips(envs, api, Writer([movie], paint), ids, rounds, video_length)
         self._engine.hooks.add(self)
-        self._episodes.count_from_start(self._engine.unstepped)
+        self._episodes.count_from_start(self._engine.statistics.unstepped())
 
     @property
     def step(self) -> int:
