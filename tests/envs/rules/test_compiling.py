@@ -687,7 +687,9 @@ def test_what_cannot_be_read_has_a_fingerprint_of_its_own_each_time(kind: str) -
 
 
 @pytest.mark.parametrize(
-    "thing", [Steps, object(), partial(int, 3), logging.getLogger("a")], ids=repr
+    "thing",
+    [Steps, object(), partial(int, 3), logging.getLogger("a")],
+    ids=["class", "object", "partial", "logger"],
 )
 def test_what_cannot_be_compiled_needs_no_fingerprint(thing: Any) -> None:
     assert fingerprint(naming(thing)) == fingerprint(naming(thing))
