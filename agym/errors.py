@@ -140,7 +140,7 @@ class RemoteTraceback(Exception):
 
 
 class InvalidResult(ValueError):
-    """The ``exception`` of an :class:`EnvError` where ``reset`` or ``step`` returned it."""
+    """``reset`` or ``step`` returned an unusable value; the ``exception`` of an ``EnvError``."""
 
 
 class EnvError(AgymError):

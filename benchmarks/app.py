@@ -10,7 +10,7 @@ from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, machine, startup
 from benchmarks.overhead import command as overhead
 from benchmarks.ray import command as ray_command
-from benchmarks.rules import doors, pong, vectorize
+from benchmarks.rules import makers, pong, vectorize
 from benchmarks.soak import command as soak
 from benchmarks.throughput import account, everything, grid, multienv, pool, scale
 from benchmarks.throughput import command as throughput
@@ -50,7 +50,7 @@ python -m benchmarks pong
 
 python -m benchmarks vectorize
 
-python -m benchmarks doors
+python -m benchmarks makers
 
 python -m benchmarks render
 
@@ -94,7 +94,7 @@ app.command(epilog=pool.EXAMPLES)(pool.pool)
 app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
 app.command(epilog=pong.EXAMPLES)(pong.pong)
 app.command(epilog=vectorize.EXAMPLES)(vectorize.vectorize)
-app.command(epilog=doors.EXAMPLES)(doors.doors)
+app.command(epilog=makers.EXAMPLES)(makers.makers)
 app.command(epilog=render.EXAMPLES)(render.render)
 app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 app.command(epilog=branching.EXAMPLES)(branching.branching)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from agym._system.platform import alarm
+from agym._system.platform import time_limit
 
 # Limit per object: an environment in the caller's own thread may hang while it is closed.
 LEAVE_SECONDS = 5.0
@@ -41,7 +41,7 @@ def _close_all() -> None:
     for reference in [*_leaves]:
         leave = reference()
         if leave is not None:
-            with suppress(Exception, _TooLongError), alarm(LEAVE_SECONDS, _break_off):
+            with suppress(Exception, _TooLongError), time_limit(LEAVE_SECONDS, _break_off):
                 leave()
 
 

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, and what helps where the system has no more."""
+"""Files that appear complete or not at all, and remedies for errors of the operating system."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ REMEDIES = {
 
 
 @contextmanager
-def explained(failure: str) -> Iterator[None]:
-    """Raise the system's errors as agym's, with what helps.
+def os_errors_as_usage_errors(failure: str) -> Iterator[None]:
+    """Raise an operating system's error as a UsageError with its remedy.
 
     Args:
         failure: What fails by them, as ``"the environments cannot be made"``.

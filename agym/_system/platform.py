@@ -62,7 +62,7 @@ def sleep_on(descriptors: Mapping[int, int], seconds: float) -> None:
 
 
 @contextmanager
-def alarm(seconds: float, handler: Callable[[int, Any], Any]) -> Iterator[None]:
+def time_limit(seconds: float, handler: Callable[[int, Any], Any]) -> Iterator[None]:
     """Call a signal handler if a block of the main thread takes longer than some seconds.
 
     On Windows it is never called.

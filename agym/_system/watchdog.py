@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from types import FrameType
 
-from agym._system.platform import alarm
+from agym._system.platform import time_limit
 
 # Seconds between one way of ending the block and the next.
 PATIENCE = 1.0
@@ -50,7 +50,7 @@ def deadline(
     faulthandler.dump_traceback_later(seconds + 2 * PATIENCE, exit=True, file=STDERR)
     timer.start()
     try:
-        with alarm(seconds, _raise_hang) if interrupt else nullcontext():
+        with time_limit(seconds, _raise_hang) if interrupt else nullcontext():
             yield
     finally:
         timer.cancel()

@@ -475,7 +475,7 @@ class Envs(BaseEnvs[Observations, Actions]):
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
         if self._engine.life.released:
-            return  # Python may be tearing modules down: nothing global is there any more
+            return  # Python may be tearing modules down, whose globals are gone
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
         self._engine.life.fast_close = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):

@@ -106,8 +106,8 @@ class NativeBackend(ThreadBackend):
                 why = "are one VectorEnv: name all of them"
             if why is not None:
                 return (
-                    f"{kind.name}: {name_range(worker.ids)} {why}, or take"
-                    " backend='serial' or 'process', where each is by itself"
+                    f"{kind.name}: {name_range(worker.ids)} {why}, or use"
+                    " backend='serial' or 'process', which step each environment separately"
                 )
         return None
 

@@ -14,10 +14,10 @@ from agym.errors import UsageError
 WITH_WORKERS: Literal["process", "thread"] = "process" if WORKER_PROCESSES else "thread"
 
 # More environments than any machine holds.
-MOST_ENVS = 1_000_000
+MAX_ENVS = 1_000_000
 
 NumEnvs = Annotated[
-    int, typer.Option("-n", "--num-envs", min=1, max=MOST_ENVS, help="Number of environments.")
+    int, typer.Option("-n", "--num-envs", min=1, max=MAX_ENVS, help="Number of environments.")
 ]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of environments and actions.")]

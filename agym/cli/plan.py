@@ -11,7 +11,7 @@ from rich.table import Table
 from agym.api.auto.plan import plan
 from agym.backends.options import Ray
 from agym.cli.console import console, text_column
-from agym.cli.options import MOST_ENVS, finite
+from agym.cli.options import MAX_ENVS, finite
 from agym.errors import MissingExtraError, UsageError
 from agym.planning.model import Candidate
 from agym.planning.plans import Plan, describe
@@ -31,7 +31,7 @@ agym plan HumanoidStandup-v5 1024 --cluster
 def plan_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
     num_envs: Annotated[
-        int, typer.Argument(min=1, max=MOST_ENVS, help="Number of environments.")
+        int, typer.Argument(min=1, max=MAX_ENVS, help="Number of environments.")
     ] = 1,
     verify: Annotated[
         bool,

@@ -124,7 +124,7 @@ class Printer(logging.Handler):
 def faults_printed(screen: Console) -> Iterator[None]:
     """Print what the server logs of its environments, without what aiohttp logs of requests.
 
-    A thread prints it: a terminal that is held up, as by Ctrl-S, must hold up no session.
+    A thread prints it, so that a blocked terminal (Ctrl-S) does not block sessions.
     """
     records: SimpleQueue[logging.LogRecord] = SimpleQueue()
     handler = QueueHandler(records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agym._system.files import explained
+from agym._system.files import os_errors_as_usage_errors
 from agym._system.fork_safety import abandon_in_forks
 from agym.backends.base import Backend, Force
 from agym.engine.calls.dispatcher import Dispatcher
@@ -56,7 +56,7 @@ class Life:
         """Start the workers, which make the environments."""
         ticket = self._dispatcher.tickets[OPEN] = Ticket(OPEN, Make, self._all)
         abandon_in_forks(self)
-        with explained("the environments cannot be made"):
+        with os_errors_as_usage_errors("the environments cannot be made"):
             self._backend.start()
         self._collector.poll()
         return ticket

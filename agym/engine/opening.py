@@ -6,7 +6,7 @@ from bisect import bisect
 from dataclasses import dataclass
 from operator import itemgetter
 
-from agym._system.files import explained
+from agym._system.files import os_errors_as_usage_errors
 from agym.backends.base import Backend
 from agym.engine.batches.builder import BatchBuilder
 from agym.engine.batches.debugging import is_debugging
@@ -99,7 +99,7 @@ class Opening:
                 "recycle= moves environments between worker processes, which coroutine environments"
                 " cannot do: leave it out"
             )
-        with explained("the environments cannot be made"):
+        with os_errors_as_usage_errors("the environments cannot be made"):
             table = SlotTable(
                 Layout(description.observation_space),
                 Layout(description.action_space),

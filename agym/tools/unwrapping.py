@@ -23,7 +23,7 @@ def unwrap(envs: Any, caller: str) -> BaseEnvs[Any, Any]:
     if not isinstance(api, BaseEnvs):
         remedy = "pass those of agym.make, agym.make_async, agym.make_vec or agym.sb3"
         if getattr(getattr(envs, "unwrapped", None), "same_games", False):
-            remedy = "agym.make_vec(..., backend='native') makes the same games so"
+            remedy = "use agym.make_vec(..., backend='native'), which plays the same games"
         raise UsageError(
             f"{caller} takes environments that agym runs, not {type(envs).__name__}: {remedy}"
         )

@@ -11,7 +11,7 @@ from benchmarks.app import app
 from benchmarks.measuring.workloads import Workload
 from benchmarks.reports.results import Row, WorkloadResult
 from benchmarks.rules.comparison import Extra, Factor, Limit, judge
-from benchmarks.rules.doors import DOORS, Default, Own
+from benchmarks.rules.makers import MAKERS, Default, Own
 from benchmarks.rules.systems import (
     PLAYERS,
     RUNNERS,
@@ -60,13 +60,13 @@ def test_every_runner_is_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_every_door_is_measured(tmp_path: Path) -> None:
-    done = run(tmp_path, "doors", *QUICK)
+def test_every_maker_is_measured(tmp_path: Path) -> None:
+    done = run(tmp_path, "makers", *QUICK)
     *games, infos = done.data["workloads"]
     for work in games:
-        assert [row["system"] for row in work["rows"]] == [kind.name for kind in DOORS]
+        assert [row["system"] for row in work["rows"]] == [kind.name for kind in MAKERS]
     assert [row["system"] for row in infos["rows"]] == [
-        kind.name for kind in DOORS if kind is not Default
+        kind.name for kind in MAKERS if kind is not Default
     ]
     assert [target["wanted"] for target in done.data["targets"]] == [15.0, 40.0]
 

@@ -41,7 +41,7 @@ NOT_PLANNED = {
         "it does not change a plan: leave it out",
     ),
     "backend": "the plan chooses it: leave it out",
-    "address": "take cluster=agym.backends.Ray(address=...)",
+    "address": "use cluster=agym.backends.Ray(address=...)",
 }
 
 OTHER_GAMES = "plays other games from the same seed: choose it with backend='native'"
@@ -135,7 +135,7 @@ def _with_native(made: Plan, *, same: bool) -> Plan:
     made = replace(made, candidates=(*made.candidates, native))
     if not same or made.chosen.workers is not None:
         return made
-    why = "native: it steps all games at once, and they are the same as single ones."
+    why = "native: it steps all games at once, and plays the same games as single environments."
     return replace(made, chosen=native, why=why)
 
 

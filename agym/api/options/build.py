@@ -106,7 +106,7 @@ def _spec_for(
     if isinstance(spec, Auto) and spec.workers is None:
         if is_coroutine_env(_class_of(env)):
             return Asyncio()
-        if num_envs not in (None, 1) and native_able(options) and same_games(env, env_kwargs):
+        if num_envs not in (None, 1) and allows_native(options) and same_games(env, env_kwargs):
             return Native()
     if not is_vector(env) or isinstance(spec, Native | Custom):
         return spec
@@ -158,7 +158,7 @@ def _name_of(env: Any) -> str:
     return env.__name__ if isinstance(env, type) else type(env).__name__
 
 
-def native_able(options: Options) -> bool:
+def allows_native(options: Options) -> bool:
     """Return whether no option needs single environments."""
     policy = options.fault_policy
     return not (options.info_policy.counts or policy.follow_episodes or options.fleet)

@@ -87,7 +87,7 @@ class Options:
             object.__setattr__(self, name, value)
 
     @property
-    def only_steps(self) -> bool:
+    def needs_no_engine(self) -> bool:
         """Whether a vector environment that steps in the caller's thread does all that is asked."""
         plain = Options(autoreset=self.autoreset, copy=self.copy)
         return self == plain and self.autoreset_mode is not AutoresetMode.DISABLED

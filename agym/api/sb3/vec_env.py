@@ -251,7 +251,7 @@ class AgymVecEnv(VecEnv):
         return self.runner.workers
 
     def stats(self) -> Stats:
-        """Return statistics of the run; see :class:`agym.Stats`. It waits for no environment."""
+        """Return statistics of the run, without waiting; see :class:`agym.Stats`."""
         return self.runner.stats()
 
     def __repr__(self) -> str:

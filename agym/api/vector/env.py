@@ -338,7 +338,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return self.runner.workers
 
     def stats(self) -> Stats:
-        """Return statistics of the run; see :class:`agym.Stats`. It waits for no environment."""
+        """Return statistics of the run, without waiting; see :class:`agym.Stats`."""
         return self.runner.stats()
 
     def __repr__(self) -> str:

@@ -74,7 +74,7 @@ def make_vec(
         backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault,
         fleet,
     )  # fmt: skip
-    if options.only_steps and same_games(env, env_kwargs):
+    if options.needs_no_engine and same_games(env, env_kwargs):
         check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=True)
         count = 1 if num_envs is None else check_count("num_envs", num_envs)
         program: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
@@ -96,7 +96,8 @@ def register(env_id: str | EnvSpec, **options: Any) -> str:
         >>> envs.close()
 
     This is for libraries that call ``gymnasium.make_vec`` with an id. Registering an id again
-    replaces its options for the whole process.
+    replaces its options for the whole process; so does registering an id that a rule book of agym's
+    has, such as ``"agym/CartPole-v1"``.
 
     Args:
         env_id: An id that Gymnasium knows, or an ``EnvSpec``.

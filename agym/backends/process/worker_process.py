@@ -276,6 +276,6 @@ def check_platform() -> None:
     """
     if not WORKER_PROCESSES:
         raise UsageError(
-            "backend='process' needs Linux or macOS, whose sockets can pass descriptors: take"
+            "backend='process' needs Linux or macOS, whose sockets can pass descriptors: use"
             " backend='thread' or 'serial' on this system"
         )

@@ -26,7 +26,7 @@ from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, la
 
 LOG = logging.getLogger("agym")
 
-# At most so many warnings in so many seconds: an environment may raise in every step.
+# The most warnings in a period, in seconds, because an environment may raise in every step.
 MAX_WARNINGS, WARNING_SECONDS = 20, 60.0
 
 # Characters of an error's text in a warning.

@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agym._system.files import explained, write_atomically
+from agym._system.files import os_errors_as_usage_errors, write_atomically
 from agym._system.pickling import dumps_by_value
 from agym.engine.faults.capsule import agym_version_here
 from agym.engine.snapshots.snapshot import Snapshot
@@ -87,7 +87,7 @@ def write(what: str, path: str | os.PathLike[str], value: Any, head: dict[str, A
         raise UsageError(f"the {what} cannot be written to {path}: {error}") from error
     start = json.dumps({f"agym_{what}": FORMAT, **head}).encode().removesuffix(b"}")
     crc = zlib.crc32(b"\n" + body, zlib.crc32(start))
-    with explained(f"{path} cannot be written"):
+    with os_errors_as_usage_errors(f"{path} cannot be written"):
         if file.exists() and not file.is_file():  # such as a device, which would be replaced
             raise UsageError(f"{path} is not a regular file: name another, or a new one")
         write_atomically(file, b'%s, "crc32": %d}\n%s' % (start, crc, body))
@@ -102,10 +102,10 @@ def read(what: str, path: str | os.PathLike[str]) -> Any:
     line, _, body = content.partition(b"\n")
     kind = _START.match(line)
     if kind is None:
-        raise UsageError(f"{path} is no {what} of agym's")
+        raise UsageError(f"{path} is not an agym {what} file")
     if (other := kind[1].decode()) != what:
         remedy = "restore_envs" if other == "run" else "load_snapshot"
-        raise UsageError(f"{path} is a {other}, not a {what}: take agym.{remedy}")
+        raise UsageError(f"{path} is a {other}, not a {what}: use agym.{remedy}")
     if int(kind[2]) > FORMAT:
         raise UsageError(f"{path} was written by a newer agym: update this one")
     head = _HEAD.fullmatch(line)
@@ -123,4 +123,4 @@ def _path(path: Any) -> Path:
     try:
         return Path(path)
     except TypeError:
-        raise UsageTypeError(f"path={path!r} is no path") from None
+        raise UsageTypeError(f"path={path!r} is not a path") from None

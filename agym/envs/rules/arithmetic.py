@@ -7,7 +7,7 @@ functions of rules its code is changed before types are inferred::
     -state.flag     -->  -number(state.flag)     a bool is an integer
     2 ** state.n    -->  power(2, state.n)       raises where Python has a fraction
 
-and afterwards what has other results than in Python is refused.
+and afterwards code whose results would differ from Python's is refused.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MARK = "__agym_rules__"
 READS = ("getattr", "getitem", "static_getitem", "pair_first")
 
 NEGATIVE = (
-    "{place}: an integer to a negative power is a float in Python: write 2.0 ** n for it, and take"
-    " care that n is not negative for an integer"
+    "{place}: an integer to a negative power is a float in Python: write 2.0 ** n for a float;"
+    " for an integer, keep n at 0 or above"
 )
-ROUND = "round(x, n) has other last digits in compiled code: multiply, round and divide"
-HYPOT = "math.hypot has other last digits in compiled code: write math.sqrt(x * x + y * y)"
-PARTS = "arrays have no {name} here: write a loop. There are " + ", ".join(
+ROUND = "round(x, n) can differ in the last digit in compiled code: write round(x * 100) / 100"
+HYPOT = "math.hypot can differ in the last digit in compiled code: write math.sqrt(x * x + y * y)"
+PARTS = "arrays in rules have no {name}: write a loop. They have " + ", ".join(
     name for name in dir(Table) if not name.startswith("_") and name != "array"
 )
 

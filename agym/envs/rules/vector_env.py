@@ -38,7 +38,7 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "cuda": CudaEngine,
 }
 
-# What an AgymVectorEnv has and this has not, since games step in the caller's thread.
+# Attributes of an AgymVectorEnv that are missing here, because games step in the caller's thread.
 ENGINE_ONLY = (
     "backend", "call", "call_async", "call_wait", "get_attr", "reset_async", "reset_wait", "runner",
     "set_attr", "stats", "step_async", "step_wait", "workers",

@@ -83,6 +83,6 @@ def check_columns(result: Sequence[Any], count: int, what: str) -> list[Array]:
     for name, array in zip(STEP[1:4], arrays, strict=True):
         if array.shape != (count,):
             raise ValueError(
-                f"{what} gave {name} of shape {array.shape} where ({count},) is expected"
+                f"{what} returned {name} of shape {array.shape} where ({count},) is expected"
             )
     return arrays

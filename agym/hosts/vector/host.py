@@ -233,7 +233,7 @@ class VectorHost(Host):
         finals: Finals = {}
         if not ours.all():
             plain = not ours.any() and not (phases == Phase.HELD).any()
-            infos, finals = self._step_env(step, rows, whole=self._vector_infos and plain)
+            infos, finals = self._step_env(step, rows, vector_form=self._vector_infos and plain)
         if finals or ours.any() or (self._rule.resets_now and self._over.any()):
             infos = infos or [{} for _ in range(self._count)]
         if ours.any():
@@ -276,11 +276,11 @@ class VectorHost(Host):
         return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
 
     def _step_env(
-        self, step: Step, rows: Plane, *, whole: bool
+        self, step: Step, rows: Plane, *, vector_form: bool
     ) -> tuple[Infos | VectorInfos, Finals]:
         """Step the program, and write its results.
 
-        With ``whole``, infos are returned in vector form, if the program does all that follows an
+        With ``vector_form``, infos are returned whole, if the program does all that follows an
         episode's end.
 
         Returns:
@@ -294,8 +294,8 @@ class VectorHost(Host):
             if mode is AutoresetMode.DISABLED:
                 self._begin(over)
             self._count_episodes(over & (self._phases != Phase.HELD))
-        whole = whole and mode is self._autoreset
-        finals_here = rows.final[0] if rows.final and not whole else None
+        vector_form = vector_form and mode is self._autoreset
+        finals_here = rows.final[0] if rows.final and not vector_form else None
         if self.traits.writes_into:
             info = self._step_into(step, rows, finals_here)
         else:
@@ -305,15 +305,17 @@ class VectorHost(Host):
         if resets:
             self._count_episodes(ended & (self._phases != Phase.HELD))
             self._over = np.zeros_like(over)
-        if whole and (infos := self._take_whole(info, ended if resets else None)) is not None:
-            return infos, {}
+        if vector_form:
+            infos = self._take_vector_infos(info, ended if resets else None)
+            if infos is not None:
+                return infos, {}
         finals = {}
         if resets:
             written = self.traits.writes_into and finals_here is not None
             finals = self._take_finals(info, ended, written=written)
         return split_info(info, self._count), finals
 
-    def _take_whole(self, info: dict[str, Any], ended: Array | None) -> VectorInfos | None:
+    def _take_vector_infos(self, info: dict[str, Any], ended: Array | None) -> VectorInfos | None:
         """Return infos in vector form, if they have it and nothing in them is read here.
 
         ``ended`` are the environments that the program has reset, if any.

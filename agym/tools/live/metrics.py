@@ -51,7 +51,7 @@ class Metrics(Hook):
         """Begin to count, after a time without viewers."""
         if self._returns and self._returns[-1] is not None:
             self._returns.append(None)
-        # Steps under way count twice, now and when they end: at most one per environment.
+        # A step in progress is counted now and again when it ends, at most one per environment.
         self._steps = max(self._steps, int(self._engine.statistics.steps().sum()))
         last, self._before = self._episodes.last, None
         self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset)

@@ -199,7 +199,7 @@ def log(env_id: int, failure: Fault | BaseException) -> None:
         text = f"{failure.error} ({known})\n{failure.traceback}"
     else:
         text = "".join(traceback.format_exception(failure))
-    # Clients choose actions, of which environments tell: they shall not control a terminal.
+    # The text may quote a client's action, whose control characters would control a terminal.
     text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
     LOG.error("environment %d failed: %s", env_id, text.rstrip())
 

@@ -1,4 +1,4 @@
-"""``doors``: what each of agym's functions adds to a step of a rule book's own VectorEnv.
+"""``makers``: what each of agym's functions adds to a step of a rule book's own VectorEnv.
 
 All functions make the same games, which step in turns. The last workload is a VectorEnv of NumPy
 arrays that gives infos, as JAX suites do.
@@ -24,9 +24,9 @@ from benchmarks.systems.base import System
 
 EXAMPLES = """Examples:
 
-python -m benchmarks doors
+python -m benchmarks makers
 
-python -m benchmarks doors --repeats 21 --json doors.json
+python -m benchmarks makers --repeats 21 --json makers.json
 """
 
 INFO_ENV = "benchmarks/Infos-v0"
@@ -111,14 +111,14 @@ WORKS = (
     Workload("agym/CartPole-v1", 1024),
     Workload(INFO_ENV, COUNT),
 )
-DOORS = (Own, Default, NativeVec, NativeArrays)
+MAKERS = (Own, Default, NativeVec, NativeArrays)
 TARGETS = (
     Extra("agym/CartPole-v1 ×64", Default, Own, 15.0),
     Extra("agym/CartPole-v1 ×1024", Default, Own, 40.0),
 )
 
 
-def doors(
+def makers(
     seconds: Annotated[
         float, typer.Option(min=0.001, help="Seconds per slice of each function.")
     ] = 0.3,
@@ -132,7 +132,7 @@ def doors(
     program: Any = InfoEnv
     gymnasium.register(INFO_ENV, entry_point=single, vector_entry_point=program)
     try:
-        report = run_games(WORKS, Settings(seconds, repeats), DOORS, TARGETS)
+        report = run_games(WORKS, Settings(seconds, repeats), MAKERS, TARGETS)
     finally:
         gymnasium.registry.pop(INFO_ENV)
     deliver(show_games(report), report.to_json(), json)
