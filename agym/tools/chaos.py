@@ -75,7 +75,7 @@ def chaos(
     other environment of that worker gets one. Nor does an environment that is being replaced.
 
     Args:
-        envs: Opened environments that agym made, wrapped or not; for a group of ``split`` only that
+        envs: Opened environments that agym runs, wrapped or not; for a group of ``split`` only that
             group gets faults.
         kill: The worker process is killed. Needs workers in processes of their
             own: ``backend="process"`` or ``"ray"``.

@@ -9,7 +9,7 @@ from agym.errors import UsageError
 
 
 def unwrap(envs: Any, caller: str) -> BaseEnvs[Any, Any]:
-    """Return the API object of open environments that agym made.
+    """Return the API object of open environments that agym runs.
 
     They may be wrapped: by Gymnasium's vector wrappers, or by Stable-Baselines3's.
 

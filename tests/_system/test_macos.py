@@ -17,7 +17,7 @@ from tests.support.platforms import script
 from tests.support.scripts import ROOT
 
 PROCESSES = """
-    import os, signal, sys, warnings
+    import logging, os, signal, sys, warnings
     from pathlib import Path
     import gymnasium
     import numpy as np
@@ -60,6 +60,7 @@ PROCESSES = """
         return [np.asarray(each).tolist() for each in results if not isinstance(each[0], dict)]
 
     warnings.simplefilter("ignore")  # of the worker that is replaced
+    logging.getLogger("agym").setLevel("ERROR")
     with agym.make(Large, 4, backend="serial") as envs:
         expected = play(envs, envs.reset(seed=3)[0])
     backend = agym.backends.Process(workers=2, start_method={method!r})

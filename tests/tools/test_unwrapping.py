@@ -48,6 +48,6 @@ def test_tools_take_wrapped_environments(make: Callable[[], Any], tmp_path: Path
 @pytest.mark.parametrize("tool", [agym.chaos, agym.watch])
 def test_what_agym_did_not_make_is_refused(tool: Callable[[Any], Any]) -> None:
     envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")])
-    with pytest.raises(agym.UsageError, match=r"takes environments that agym made.*agym\.make_vec"):
+    with pytest.raises(agym.UsageError, match=r"takes environments that agym runs.*agym\.make_vec"):
         tool(envs)
     envs.close()

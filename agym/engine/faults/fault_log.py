@@ -20,7 +20,13 @@ from agym.hosts.episode import name_of
 from agym.hosts.snapshots.ways import EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
-from agym.protocol.messages.failures import Failure, WorkerDeath, name_envs, name_range
+from agym.protocol.messages.failures import (
+    Failure,
+    WorkerDeath,
+    name_envs,
+    name_range,
+    without_controls,
+)
 from agym.protocol.messages.operations import Reset, Restore, Step
 from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, lasting
 
@@ -263,7 +269,7 @@ _DOING = {"step": "stepping", "reset": "resetting", "make": "making", "render": 
 
 def _describe(ids: range, fault: Fault, innocent: Collection[int]) -> str:
     """Describe a fault in a line."""
-    error = " ".join(fault.error.split())
+    error = without_controls(" ".join(fault.error.split()))
     if len(error) > MAX_CHARACTERS:
         error = f"{error[:MAX_CHARACTERS]}..."
     blamed = name_envs([i for i in ids if i not in innocent] or [*ids])

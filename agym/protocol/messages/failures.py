@@ -216,6 +216,14 @@ def describe_exception(exception: BaseException) -> str:
         return type(exception).__name__
 
 
+def without_controls(text: str) -> str:
+    """Escape control characters, except line feeds.
+
+    An error's text may quote a client's action, and a log is often shown by a terminal.
+    """
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
 def describe_exit(exitcode: int | None) -> str:
     """Describe how a process ended."""
     if exitcode is None:

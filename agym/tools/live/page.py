@@ -276,7 +276,7 @@ def watch(
     keeps unreferenced environments alive.
 
     Args:
-        envs: Opened environments that agym made, wrapped or not.
+        envs: Opened environments that agym runs, wrapped or not.
         port: Port; 0 picks a free one.
         host: Address to listen on; any other than loopback exposes the page to the network.
         fps: Maximum number of pictures per second, up to 30; can be changed in the page.

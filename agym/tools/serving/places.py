@@ -24,6 +24,7 @@ from agym.errors import (
     ResetNeededError,
     UsageError,
 )
+from agym.protocol.messages.failures import without_controls
 from agym.tools.serving.stepping import Outcome, Stepping
 
 # What went wrong; a program that sets up no logging gets none of it printed.
@@ -199,9 +200,7 @@ def log(env_id: int, failure: Fault | BaseException) -> None:
         text = f"{failure.error} ({known})\n{failure.traceback}"
     else:
         text = "".join(traceback.format_exception(failure))
-    # The text may quote a client's action, whose control characters would control a terminal.
-    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
-    LOG.error("environment %d failed: %s", env_id, text.rstrip())
+    LOG.error("environment %d failed: %s", env_id, without_controls(text.rstrip()))
 
 
 def track(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:

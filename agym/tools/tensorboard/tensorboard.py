@@ -83,7 +83,7 @@ class TensorBoard(EitherContext, Hook):
     Args:
         writer: A folder; or a ``torch.utils.tensorboard.SummaryWriter`` or compatible object with
             ``add_scalar`` and ``add_video``, which is flushed but not closed.
-        envs: Opened environments that agym made, wrapped or not, or a group of ``split``.
+        envs: Opened environments that agym runs, wrapped or not, or a group of ``split``.
         every: Minimum number of environment steps between two points.
         step: The initial number of steps, to continue a run.
         prefix: Prefix of all names.

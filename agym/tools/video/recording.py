@@ -76,7 +76,7 @@ def record(
     longer.
 
     Args:
-        envs: Opened environments that agym made, wrapped or not, or a group of ``split``, with a
+        envs: Opened environments that agym runs, wrapped or not, or a group of ``split``, with a
             ``render_mode`` such as ``"rgb_array"``.
         path: A file ending in ``.mp4`` or ``.gif``; an existing file is replaced.
         fps: Pictures per second; by default the environments' own ``render_fps`` over ``every``,

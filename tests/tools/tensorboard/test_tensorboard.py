@@ -314,7 +314,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
         assert not engine_of(envs).hooks.all
     with pytest.raises(agym.ClosedError):
         agym.TensorBoard(tmp_path, envs)
-    with pytest.raises(agym.UsageError, match="agym made"):
+    with pytest.raises(agym.UsageError, match="agym runs"):
         agym.TensorBoard(tmp_path, object())
     assert not [*tmp_path.iterdir()]
 

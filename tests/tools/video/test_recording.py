@@ -406,7 +406,7 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
         envs.step([0, 0])
     with pytest.raises(agym.ClosedError):
         agym.record(envs, tmp_path / "run.gif")
-    with pytest.raises(agym.UsageError, match="agym made"):
+    with pytest.raises(agym.UsageError, match="agym runs"):
         agym.record(object(), tmp_path / "run.gif")
     with (
         agym.make("CartPole-v1", 1, backend="serial") as blind,
