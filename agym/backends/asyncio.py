@@ -175,13 +175,13 @@ class _LoopThread:
         self.start = self._thread.start
 
     def _run(self) -> None:
-        try:
-            with self._runner:
+        with suppress(BaseException), self._runner:
+            try:
                 self.loop.run_forever()
-            if not self._stopping:
-                self._fail(RuntimeError("an environment stopped its event loop"))
-        except BaseException as error:
-            self._fail(error)
+                if not self._stopping:
+                    self._fail(RuntimeError("an environment stopped its event loop"))
+            except BaseException as error:
+                self._fail(error)  # before the runner cancels the tasks, which then fail too
 
     def stop(self) -> None:
         """Stop the loop, cancel its tasks, and wait a limited time for the thread."""

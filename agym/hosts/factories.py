@@ -118,12 +118,15 @@ def make_vector_factories(
 def same_games(env: EnvLike, env_kwargs: dict[str, Any]) -> TypeIs[str | EnvSpec]:
     """Return whether an id's vector environment plays the same games as single environments.
 
-    Its class says so by ``same_games = True``, as those of agym's rule books do. Of others, such as
+    Those of agym's rule books do, and their classes say so by ``same_games``. Of others, such as
     Gymnasium's own CartPole, the same seed gives different games.
     """
     if not isinstance(env, str | EnvSpec) or "disable_env_checker" in env_kwargs:
         return False
-    creator: Any = find_spec(env).vector_entry_point
+    spec = find_spec(env)
+    if spec.additional_wrappers or env_kwargs.get("render_mode") == "human":
+        return False
+    creator: Any = spec.vector_entry_point
     try:
         creator = load_env_creator(creator) if isinstance(creator, str) else creator
     except (ImportError, AttributeError):

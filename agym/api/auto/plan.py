@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from gymnasium.envs.registration import EnvSpec
+
 from agym.api.auto.choosing import plan_for
 from agym.api.auto.cluster import with_cluster
 from agym.api.auto.machine import this_machine
@@ -124,7 +126,7 @@ def plan(
         made = with_cluster(made, made.profile, needs, ray)
     if verify:
         made = verified(made, factories, needs, on_candidate, ray)
-    if isinstance(env, str) and find_spec(env).vector_entry_point is not None:
+    if isinstance(env, str | EnvSpec) and find_spec(env).vector_entry_point is not None:
         made = _with_native(made, same=needs.num_envs > 1 and same_games(env, env_kwargs))
     return made
 

@@ -159,9 +159,10 @@ def _name_of(env: Any) -> str:
 
 
 def allows_native(options: Options) -> bool:
-    """Return whether no option needs single environments."""
+    """Return whether no option needs single environments, or tells their faults apart."""
     policy = options.fault_policy
-    return not (options.info_policy.counts or policy.follow_episodes or options.fleet)
+    tolerant = policy.tolerant or policy.follow_episodes or options.timeout is not None
+    return not (tolerant or options.info_policy.counts or options.fleet)
 
 
 def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:

@@ -89,7 +89,7 @@ class Options:
     @property
     def needs_no_engine(self) -> bool:
         """Whether a vector environment that steps in the caller's thread does all that is asked."""
-        plain = Options(autoreset=self.autoreset, copy=self.copy)
+        plain = Options(autoreset=self.autoreset)
         return self == plain and self.autoreset_mode is not AutoresetMode.DISABLED
 
 

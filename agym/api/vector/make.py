@@ -62,7 +62,7 @@ def make_vec(
         of a rule book, such as ``"agym/CartPole-v1"``, it is the vector environment of
         :func:`vectorize` itself, which steps all games at once in the caller's thread, unless an
         option needs more: any ``backend``, ``workers``, ``timeout``, ``on_fault``, ``infos``,
-        ``episode_stats`` or ``fleet``, or ``autoreset="disabled"``.
+        ``episode_stats`` or ``fleet``, ``autoreset="disabled"``, or ``copy=False``.
 
     Raises:
         UsageError: An argument is invalid.
@@ -78,7 +78,7 @@ def make_vec(
         check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=True)
         count = 1 if num_envs is None else check_count("num_envs", num_envs)
         program: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
-            find_spec(env), count, "vector_entry_point", copy=copy,
+            find_spec(env), count, "vector_entry_point",
             autoreset_mode=options.autoreset_mode, **env_kwargs,
         )  # fmt: skip
         return program

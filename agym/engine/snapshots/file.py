@@ -89,7 +89,9 @@ def write(what: str, path: str | os.PathLike[str], value: Any, head: dict[str, A
     crc = zlib.crc32(b"\n" + body, zlib.crc32(start))
     with os_errors_as_usage_errors(f"{path} cannot be written"):
         if file.exists() and not file.is_file():  # such as a device, which would be replaced
-            raise UsageError(f"{path} is not a regular file: name another, or a new one")
+            raise UsageError(
+                f"path={str(path)!r} is not a regular file: name another, or a new one"
+            )
         write_atomically(file, b'%s, "crc32": %d}\n%s' % (start, crc, body))
 
 

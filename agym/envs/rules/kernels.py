@@ -80,11 +80,12 @@ def play(
 ) -> None:  # fmt: skip
     """Play a step of a game, which ends after ``limit`` steps, 0 for no limit."""
     game = games[i]
-    if mode != DISABLED and game.over:  # under SAME_STEP, only a restored game can be over
-        begin(states, blanks, games, i)
+    if game.over:  # under SAME_STEP, only a restored game can be over
+        if mode != DISABLED:
+            begin(states, blanks, games, i)
+            game.terminated = False
+            game.truncated = False
         game.reward = 0.0
-        game.terminated = False
-        game.truncated = False
     else:
         state = states[i]
         reward, terminated = step(state, action, Rng(game))

@@ -246,20 +246,23 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             ResetNeeded: A game has not begun, or is over without autoreset, or a rule has raised.
             ClosedError: The environment is closed.
         """
+        if self._over is not None and self._over.any():
+            some = "some games are over: reset them with options={'reset_mask': ...}"
+            raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
         self.play(actions)
         out = self._kept or self._engine.outputs()
         info = self._show(out)
         return out.observations, out.rewards, out.terminated, out.truncated, info
 
     def play(self, actions: Any) -> None:
-        """Play a step without writing its results; :meth:`show_into` is the other half."""
+        """Play a step without writing its results; :meth:`show_into` is the other half.
+
+        Under DISABLED, a game that is over stays as it is.
+        """
         if not self._on_device or not hasattr(actions, "__cuda_array_interface__"):
             actions = self._checked(actions)
         if not self.begun:
             raise self._closed_error() if self.closed else ResetNeeded("call reset before step")
-        if self._over is not None and self._over.any():
-            some = "some games are over: reset them with options={'reset_mask': ...}"
-            raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
         self._run(self._engine.play, actions)
 
     def _run(self, part: Callable[[Any], Any], argument: Any) -> Any:

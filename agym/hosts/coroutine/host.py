@@ -250,6 +250,8 @@ class CoroutineHost(Host):
                     await idle
         if self._closing and task is self._tasks.get(i):
             await self._close(i)
+        elif task is self._tasks.get(i) and self._queues[i]:
+            self._tasks[i] = self._start_task(i)  # others cancelled it
 
     async def _close(self, i: int) -> None:
         if i in self._closed:
@@ -275,10 +277,9 @@ class CoroutineHost(Host):
                 return payload
             return Payload(values={slot: answer})
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            problem: BaseException = error  # raised by the environment itself
+            if self._closing or asyncio.current_task() is not self._tasks.get(i):
+                raise  # it was given up
+            problem: BaseException = error  # by the environment itself, or by others
         except self._fatal:
             raise
         except BaseException as error:

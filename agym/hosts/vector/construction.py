@@ -50,8 +50,10 @@ class VectorFactory:
             # Environment i gets seed + i, as in Gymnasium, so that no two workers have equal seeds.
             keywords["seed"] = seed + first
         parameter = self.parameters.get(MODE_KEYWORD)
-        # The host itself holds finished environments, in any mode, and ALE has no DISABLED.
-        wanted = mode not in (None, AutoresetMode.DISABLED) and MODE_KEYWORD not in keywords
+        # The host itself holds finished environments, in any mode, and ALE has no DISABLED. Only
+        # agym's rule books leave a finished game, and its random numbers, as they are.
+        wanted = mode is not None and MODE_KEYWORD not in keywords
+        wanted = wanted and (mode is not AutoresetMode.DISABLED or _holds(self._creator))
         if wanted and parameter is not None and _mode(parameter.default) is not mode:
             keywords[MODE_KEYWORD] = mode
         copies = self.parameters.get("copy")
@@ -82,14 +84,18 @@ class VectorFactory:
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """The constructor's parameters; empty if it has no signature."""
+        try:
+            return inspect.signature(self._creator).parameters
+        except (TypeError, ValueError):
+            return {}
+
+    @property
+    def _creator(self) -> Any:
         build: Any = self.build
         if isinstance(build, EnvSpec):
             build = build.vector_entry_point
             build = load_env_creator(build) if isinstance(build, str) else build
-        try:
-            return inspect.signature(build).parameters
-        except (TypeError, ValueError):
-            return {}
+        return build
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,7 @@ class Traits:
         writes_into: It steps in two halves (agym's rule books): ``play(actions)``, which it does
             not keep, and ``show_into(observations, rewards, terminated, truncated, finals)``, which
             writes the results into arrays of the caller and returns the info.
+        holds: Under DISABLED, a step leaves finished environments as they are (agym's rule books).
     """
 
     mode: AutoresetMode
@@ -132,6 +139,7 @@ class Traits:
     batch_size: int = 0
     compiled: bool = False
     writes_into: bool = False
+    holds: bool = False
 
     @classmethod
     def of(cls, env: Any) -> Traits:
@@ -160,6 +168,7 @@ class Traits:
             _batch_size(env),
             ales or pools,
             env is env.unwrapped and hasattr(env, "show_into"),
+            env is env.unwrapped and _holds(env),
         )
 
     def unsupported_mode(self, asked: AutoresetMode, name: str) -> str | None:
@@ -209,6 +218,11 @@ class Traits:
             f"come {self.batch_size} at a time, and would be waited for in vain if {count} of them"
             f" were sent: name a multiple of {self.batch_size} of them"
         )
+
+
+def _holds(program: Any) -> bool:
+    """Return whether a class, or an environment, is of one of agym's rule books."""
+    return bool(getattr(program, "same_games", False))
 
 
 SEEDS = "are one VectorEnv, which takes an integer as seed of all of them"

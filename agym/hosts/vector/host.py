@@ -9,7 +9,7 @@ the slot table, one copy per leaf. Some rows differ from what the program return
 
 Held rows are independent of the program's own mode: the program continues these environments, and
 the results are ignored. In Gymnasium's mode ``DISABLED`` they are reset before the program's next
-step, since finished environments must not be stepped.
+step, since finished environments must not be stepped, unless the program leaves them as they are.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class VectorHost(Host):
             self._injected_faults.pop().trigger()
         mode, over = self.traits.mode, self._over
         if over.any():
-            if mode is AutoresetMode.DISABLED:
+            if mode is AutoresetMode.DISABLED and not self.traits.holds:
                 self._begin(over)
             self._count_episodes(over & (self._phases != Phase.HELD))
         vector_form = vector_form and mode is self._autoreset

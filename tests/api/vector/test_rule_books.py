@@ -56,6 +56,7 @@ def test_the_native_backend_gives_the_same(env_id: str, autoreset: str, workers:
         {"infos": "none"},
         {"episode_stats": True},
         {"autoreset": "disabled"},
+        {"copy": False},
     ],
 )
 def test_an_option_that_needs_the_engine_gets_it(options: dict[str, Any]) -> None:
@@ -66,13 +67,42 @@ def test_an_option_that_needs_the_engine_gets_it(options: dict[str, Any]) -> Non
     envs.close()
 
 
-def test_parameters_and_copy_reach_the_program() -> None:
-    envs = agym.make_vec("agym/Pendulum-v1", 2, g=np.array([1.6, 9.8]), copy=False)
+def test_parameters_reach_the_program() -> None:
+    envs = agym.make_vec("agym/Pendulum-v1", 2, g=np.array([1.6, 9.8]))
     assert isinstance(envs, RulesVectorEnv)
     assert envs.states["g"].tolist() == [1.6, 9.8]
-    envs.reset(seed=0)
-    assert envs.step([[0.0], [0.0]])[0] is envs.step([[0.0], [0.0]])[0]
     envs.close()
+
+
+def test_wrappers_of_a_spec_stay() -> None:
+    """A program has none, so the environments are single ones."""
+    wrapped = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(ID))
+    envs = agym.make_vec(wrapped.spec, 2)
+    assert isinstance(envs, agym.AgymVectorEnv)
+    assert any("episode" in infos for *_, infos in play(envs)[1:])
+    wrapped.close()
+
+
+@pytest.mark.parametrize("backend", ["auto", "native", "serial"])
+def test_a_finished_game_holds_still_with_its_random_numbers(backend: Any) -> None:
+    """So the next episode is the one that a single game would play next."""
+    with agym.make(ID, 3, backend=backend) as envs:
+        envs.reset(seed=0)
+        over = np.zeros(3, bool)
+        while not over.all():
+            _, _, terminated, truncated, _ = envs.step([0, 0, 1])
+            over = np.logical_or(terminated, truncated)
+        envs.step([0, 0, 0])
+        again = envs.reset().observations
+        more = envs.step([1, 1, 1]).observations
+    for i, action in enumerate([0, 0, 1]):
+        single = gymnasium.make(ID)
+        single.reset(seed=i)
+        while not any(single.step(action)[2:4]):
+            pass
+        assert same(again[i], single.reset()[0])
+        assert same(more[i], single.step(1)[0])
+        single.close()
 
 
 def test_the_other_functions_take_the_program_for_many_games() -> None:
@@ -80,11 +110,13 @@ def test_the_other_functions_take_the_program_for_many_games() -> None:
         assert envs.backend == "native"
     with agym.make(ID, 1) as envs:
         assert envs.backend == "serial"
-    with agym.make(ID, 2, episode_stats=True) as envs:
-        assert envs.backend != "native"
+    for options in ({"episode_stats": True}, {"on_fault": "restart"}, {"timeout": 60.0}):
+        with agym.make(ID, 2, **options) as envs:
+            assert envs.backend != "native"
     with agym.make("CartPole-v1", 2) as envs:  # its own VectorEnv plays other games
         assert envs.backend == "serial"
     assert agym.plan(ID, 2).backend == "native"
+    assert agym.plan(gymnasium.spec(ID), 2).backend == "native"
 
 
 @pytest.mark.parametrize("name", ["runner", "get_attr", "step_async", "stats"])
@@ -100,9 +132,9 @@ def test_what_the_program_lacks_is_said_with_the_backend_that_has_it(name: str) 
 def test_a_single_game_is_refused_with_the_backend_that_has_it() -> None:
     with agym.make(ID, 3) as envs:
         envs.reset(seed=0)
-        with pytest.raises(agym.UsageError, match="take backend='serial' or 'process'"):
+        with pytest.raises(agym.UsageError, match="use backend='serial' or 'process'"):
             envs[0].step(0)
-        with pytest.raises(agym.UsageError, match="take backend='serial' or 'process'"):
+        with pytest.raises(agym.UsageError, match="use backend='serial' or 'process'"):
             envs.send([0], [1])
         envs.send([0, 0, 0])
         assert envs.recv(1).env_ids == [0, 1, 2]

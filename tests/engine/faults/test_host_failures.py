@@ -206,3 +206,26 @@ def test_it_happens_while_closing(
     monkeypatch.setattr(host, "close", close)
     with pytest.raises(agym.EnvError, match="raised in close: RuntimeError: boom"):
         envs.close()
+
+
+class Cancelled(AsyncTally):
+    """Cancels its own task in the step with action 2, as a library may."""
+
+    async def step(self, action: Any) -> Any:
+        if action == 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        return await super().step(action)
+
+
+@over(ASYNCIO, COROUTINES)
+def test_a_task_that_others_cancel_ends_its_step_alone(setup: Setup) -> None:
+    with agym.make(partial(Cancelled, Tally), 4, **setup.options) as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError, match="environment 1") as caught:
+            envs.step([1, 2, 1, 1])
+        assert isinstance(caught.value.exception, asyncio.CancelledError)
+        envs.reset(env_ids=[1])
+        envs.step([1] * 4)

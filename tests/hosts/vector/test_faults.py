@@ -261,8 +261,8 @@ def test_nonsense(wrong: str) -> None:
             "shape": r"observations of shape \(3, 2\) where its space wants \(3, 3\)",
             "dtype": "observations of dtype float64 where its space wants int64",
             "none": "observations that do not fit",
-            "rewards": r"gave rewards of shape \(2,\) where \(3,\) is expected",
-            "flags": r"gave terminated of shape \(3, 1\) where \(3,\) is expected",
+            "rewards": r"returned rewards of shape \(2,\) where \(3,\) is expected",
+            "flags": r"returned terminated of shape \(3, 1\) where \(3,\) is expected",
             "four": "must give",
             "info": "an info that is no dict but int",
         }
