@@ -104,6 +104,7 @@ def test_a_frame_fits_into_the_buffers_of_sockets_that_are_small() -> None:
 
 
 TESTS = """
+    import os
     import sys
     from pathlib import Path
     import pytest
@@ -120,6 +121,7 @@ TESTS = """
 
     for name in ("stat", "open", "iterdir", "readlink"):
         hidden(name)
+    os.environ.pop("AGYM_NO_SKIPS", None)  # what is skipped here runs on Linux
     files = ["protocol/test_memory.py", "backends/process/test_process.py", "_system/test_cpus.py",
              "backends/process/test_cores.py", "engine/faults/test_side_effects.py"]
     expression = "memory or descriptor or constructed_once or dies or affinity or returns_to"

@@ -49,7 +49,7 @@ def test_what_is_no_file_of_a_snapshot(tmp_path: Path) -> None:
     with pytest.raises(agym.UsageError, match="cannot be read"):
         agym.load_snapshot(path)
     path.write_bytes(b"hello")
-    with pytest.raises(agym.UsageError, match="is no snapshot"):
+    with pytest.raises(agym.UsageError, match="is not an agym snapshot"):
         agym.load_snapshot(path)
     with agym.make("CartPole-v1", 1) as envs:
         envs.reset(seed=1)
@@ -153,7 +153,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def assert_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(agym.UsageError, match=r"is damaged|is no snapshot|by a newer agym"):
+    with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer agym"):
         agym.load_snapshot(path)
 
 

@@ -51,7 +51,7 @@ def write(folder: Path, files: dict[str, str] = PACKAGE) -> None:
 
 
 BEGINNING = """
-    import functools, os, sys, threading, warnings
+    import functools, logging, os, sys, threading, warnings
     import gymnasium as gym
     import games
     from games.dice import Dice
@@ -298,6 +298,7 @@ def test_a_replaced_worker_knows_what_was_registered_meanwhile(method: str, tmp_
                 return gym.make(env_id).unwrapped.sides
 
         options = {"backend": agym.backends.Process(start_method=METHOD), "workers": 1}
+        logging.getLogger("agym").setLevel("ERROR")
         with agym.make(Meta, 1, on_fault="restart", **options) as envs:
             envs.reset()
             gym.register("Later-v0", entry_point=Mine)

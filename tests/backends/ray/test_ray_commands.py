@@ -57,7 +57,7 @@ def test_plan_says_that_it_does_not_for_quick_ones(cluster: Cluster) -> None:
 
 
 def test_plan_takes_an_address_only_of_a_cluster() -> None:
-    with pytest.raises(agym.UsageError, match=r"take .*agym\.backends\.Ray\(address="):
+    with pytest.raises(agym.UsageError, match=r"use .*agym\.backends\.Ray\(address="):
         agym.plan("CartPole-v1", 4, address="auto")
 
 

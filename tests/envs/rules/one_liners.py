@@ -18,7 +18,8 @@ REALS = ("state.real", "out.single", "state.reals[1]", "SINGLES[1]", "NESTED[1][
 
 OF_INTEGER = (
     "-{a}", "+{a}", "~{a}", "abs({a})", "{a} ** 2", "({a} % 1000) ** 3", "2 ** abs({a} % 9)",
-    "{a} ** abs({b} % 4)", "round({a})", "int({a})", "float({a} + 1)", "bool({a})", "not {a}",
+    "({a} % 1000) ** abs({b} % 4)", "round({a})", "int({a})", "float({a} + 1)", "bool({a})",
+    "not {a}",
     "{a} / 7", "{a} // -3", "{a} % -3", "{a} << 2", "{a} >> 1", "math.sqrt(abs({a}))", "{a} * 0.1",
     "min({a}, 3)", "max({a}, 2.5)", "{a} if {a} else 7", "divmod({a}, 7)[1]", "pow({a}, 2)",
     "math.floor({a})", "math.copysign(1.0, {a})", "{a} and 5", "{a} or 5", "math.gcd({a}, 12)",
