@@ -110,7 +110,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         with pytest.raises(agym.UsageError, match="save the whole"):
             envs.split(2)[0].save(path)
         envs[0].snapshot().save(path)
-    with pytest.raises(agym.UsageError, match=r"not a run: take agym\.load_snapshot"):
+    with pytest.raises(agym.UsageError, match=r"not a run: use agym\.load_snapshot"):
         agym.restore_envs(path)
     with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
         vector.reset(seed=1)
@@ -125,11 +125,11 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"", "is no snapshot"),
-        (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is no snapshot"),
+        (b"", "is not an agym snapshot"),
+        (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is not an agym snapshot"),
         (b'{"agym_snapshot": 1, "bytes": 3, "crc32": 0}\nab', "is damaged"),
         (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer agym"),
-        (b'{"agym_run": 1}\n', r"is a run, not a snapshot: take agym\.restore_envs"),
+        (b'{"agym_run": 1}\n', r"is a run, not a snapshot: use agym\.restore_envs"),
     ],
 )
 def test_other_files(content: bytes, error: str, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_other_files(content: bytes, error: str, tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(agym.UsageError, match=error):
         agym.load_snapshot(path)
-    with pytest.raises(agym.UsageTypeError, match="path=None is no path"):
+    with pytest.raises(agym.UsageTypeError, match="path=None is not a path"):
         agym.load_snapshot(None)  # type: ignore[arg-type]
 
 
@@ -209,7 +209,7 @@ def test_a_path_that_cannot_be_written_to_is_named(obstacle: str, tmp_path: Path
             with pytest.raises(agym.UsageError, match=remedy) as caught:
                 save(path)
             assert str(path) in str(caught.value)
-        with pytest.raises(agym.UsageTypeError, match="path=None is no path"):
+        with pytest.raises(agym.UsageTypeError, match="path=None is not a path"):
             envs.save(None)  # type: ignore[arg-type]
     assert sorted(tmp_path.iterdir()) == before
 
