@@ -104,7 +104,7 @@ REFUSED = {
         def step(state, action, rng):
             state.x = round(state.x, 2)  # here
             return 1.0, False
-        """, "has other last digits in compiled code: multiply, round and divide"),
+        """, "can differ in the last digit in compiled code: write round"),
     "math.hypot": ("""
         def step(state, action, rng):
             state.x = math.hypot(state.x, 1.5)  # here
@@ -141,11 +141,11 @@ WRONG = {
     "parts of arrays": ("""
         def step(state, action, rng):
             return state.b.mean(), False  # here
-        """, "arrays have no mean here: write a loop. There are all, any, fill, flat, ndim, shape"),
+        """, "arrays in rules have no mean: write a loop. They have all, any, fill, flat"),
     "the largest of an array": ("""
         def step(state, action, rng):
             return 1.0 * state.b.max(), False  # here
-        """, "arrays have no max here: write a loop"),
+        """, "arrays in rules have no max: write a loop"),
     "an array in a number": ("""
         def step(state, action, rng):
             state.x = state.b  # here
