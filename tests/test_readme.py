@@ -61,7 +61,7 @@ def test_the_pythons_that_agym_claims_to_run_on_are_tested() -> None:
     claimed = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
     jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]
     assert jobs["core"]["strategy"]["matrix"]["python"] == claimed
-    assert f"for version in {' '.join(claimed[1:])};" in (ROOT / ".ci/pythons").read_text()
+    assert f"for version in {' '.join(claimed[:0:-1])};" in (ROOT / ".ci/pythons").read_text()
 
 
 @pytest.mark.full
