@@ -157,6 +157,7 @@ def assert_refused(path: Path, content: bytes) -> None:
         agym.load_snapshot(path)
 
 
+@pytest.mark.full
 def test_every_changed_bit_of_the_head_and_one_of_each_other_byte_is_noticed(
     content: bytes, tmp_path: Path
 ) -> None:

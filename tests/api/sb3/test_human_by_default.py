@@ -54,6 +54,7 @@ def test_gymnasiums_class(options: dict[str, Any]) -> None:
         theirs.close()
 
 
+@pytest.mark.once
 @each_backend
 def test_a_replay_buffer_of_hindsight_collects_what_it_does_over_dummy(
     options: dict[str, Any],

@@ -115,6 +115,10 @@ def test_the_other_functions_take_the_program_for_many_games() -> None:
             assert envs.backend != "native"
     with agym.make("CartPole-v1", 2) as envs:  # its own VectorEnv plays other games
         assert envs.backend == "serial"
+
+
+@pytest.mark.full
+def test_a_plan_chooses_the_program_too() -> None:
     assert agym.plan(ID, 2).backend == "native"
     assert agym.plan(gymnasium.spec(ID), 2).backend == "native"
 
