@@ -378,13 +378,14 @@ class CoroutineHost(Host):
     async def close(self) -> list[Failure]:
         """Cancel all tasks, and close every environment, even if others fail."""
         self._closing = True
-        for task in self._tasks.values():
+        # Those that have ended may belong to a loop that is closed, and cannot be awaited.
+        tasks = {i: task for i, task in self._tasks.items() if not task.done()}
+        leftovers = [task for task in self._leftovers if not task.done()]
+        for task in (*tasks.values(), *leftovers):
             task.cancel()
-        for task in self._leftovers:
-            task.cancel()
-        await asyncio.gather(*self._leftovers, return_exceptions=True)
-        results = await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        errors = dict(zip(self._tasks, results, strict=True))
+        await asyncio.gather(*leftovers, return_exceptions=True)
+        results = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        errors = dict(zip(tasks, results, strict=True))
         # Environments without a task, or whose task was cancelled before it began.
         left = [i for i in range(len(self._envs)) if i not in self._closed]
         if self._spares is not None:
