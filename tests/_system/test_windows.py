@@ -5,17 +5,11 @@ Of Windows there is what it lacks. What only it has, such as its own event loop,
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.platforms import script
-
-# Newer ones import modules for Windows alone once ``sys.platform`` says so.
-pytestmark = pytest.mark.skipif(
-    sys.version_info >= (3, 12), reason="Windows is imitated with Python 3.11's library"
-)
 
 # A step of ``Gated`` waits until its gate is open. A waiter that it does not wake sleeps for good.
 SETTING = """

@@ -81,6 +81,7 @@ def hide(platform: str, *libraries: str) -> None:
         if not there:
             sys.modules[name] = None  # type: ignore[assignment]
     sysconfig.get_config_vars()  # whose file has a name by the platform
+    asyncio.set_event_loop(None)  # imports a module by the platform
     sys.platform = platform
     tempfile._O_TMPFILE_WORKS = False  # type: ignore[attr-defined]
     if platform == "win32":
@@ -88,6 +89,11 @@ def hide(platform: str, *libraries: str) -> None:
         sys.modules["uvloop"] = None  # type: ignore[assignment]
         vars(socket)["socketpair"] = _socketpair
         asyncio.new_event_loop = asyncio.events.new_event_loop = Proactor
+        start_methods: Any = multiprocessing.context
+        for name in ("fork", "forkserver"):
+            start_methods._concrete_contexts.pop(name)
+        spawn = start_methods._concrete_contexts["spawn"]
+        start_methods._default_context._default_context = spawn
         assert multiprocessing.get_all_start_methods() == ["spawn"]
     else:
         selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
