@@ -16,6 +16,7 @@ import asyncio
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import selectors
 import socket
 import sys
@@ -80,6 +81,7 @@ def hide(platform: str, *libraries: str) -> None:
             delattr(module, missing)
         if not there:
             sys.modules[name] = None  # type: ignore[assignment]
+    vars(os)["process_cpu_count"] = os.cpu_count  # as Python has it where there are no affinities
     sysconfig.get_config_vars()  # whose file has a name by the platform
     asyncio.set_event_loop(None)  # imports a module by the platform
     sys.platform = platform
