@@ -47,10 +47,9 @@ def to_json(value: Any) -> Any:
     if isinstance(value, str | int | None):
         return value
     if isinstance(value, np.ndarray | np.generic):
-        kind = value.dtype.kind
-        if kind == "O" or (kind == "f" and not np.isfinite(value).all()):
-            return to_json(value.tolist())
-        return value.tolist()
+        kind, plain = value.dtype.kind, value.tolist()
+        finite = kind == "f" and np.isfinite(value).all()
+        return plain if kind in "biuU" or finite else to_json(plain)
     if isinstance(value, dict):
         return {_key(key): to_json(item) for key, item in value.items()}
     if isinstance(value, spaces.GraphInstance):

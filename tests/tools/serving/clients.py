@@ -59,7 +59,8 @@ class Parrot:
 
     async def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         await asyncio.sleep(action.get("wait", 0))
-        return {"said": action["say"]}, 1.0, False, False, {"odd": object()}
+        info = {"odd": object(), "pair": np.ones(2, complex)}
+        return {"said": action["say"]}, 1.0, False, False, info
 
     async def close(self) -> None:
         pass

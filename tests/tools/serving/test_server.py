@@ -79,10 +79,12 @@ async def test_coroutine_environments_take_and_give_objects() -> None:
         await client.reset()
         data = (await client.ask("step", {"say": "hello"}))["data"]
         assert data["observation"] == {"said": "hello"}
-        assert "object" in data["metadata"]["info"]["odd"]  # what cannot be sent is its text
+        first = data["metadata"]["info"]  # what cannot be sent is its text
         _, _, data = await request(server, "POST", "/step", {"action": {"say": "hello"}})
         assert data["observation"] == {"said": "hello"}
-        assert "object" in data["metadata"]["info"]["odd"]
+        for info in (first, data["metadata"]["info"]):
+            assert "object" in info["odd"]
+            assert info["pair"] == "[1.+0.j 1.+0.j]"
 
 
 async def test_sessions_step_at_the_same_time_and_apart() -> None:
