@@ -82,7 +82,7 @@ PROCESSES = """
 """
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_worker_processes(tmp_path: Path, method: str) -> None:
     code = PROCESSES.replace("{method!r}", repr(method))

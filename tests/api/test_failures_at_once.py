@@ -249,6 +249,7 @@ def test_closing_and_calls(setup: dict[str, Any]) -> None:
         assert (called.value.operation, called.value.env_ids) == ("call", (0, 1))
 
 
+@pytest.mark.full
 def test_an_uncaught_one_tells_all(tmp_path: Path) -> None:
     code = """
         import gymnasium

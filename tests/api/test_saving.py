@@ -77,6 +77,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", BACKENDS)
 def test_a_whole_run_goes_on_in_another_process(options: dict[str, Any], tmp_path: Path) -> None:
     script, saved, results = tmp_path / "go_on.py", tmp_path / "run.agym", tmp_path / "results"

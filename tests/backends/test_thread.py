@@ -84,6 +84,7 @@ class Hangs(Tally):
         self.closed.append(self.number)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("api", ["sync", "async"])
 def test_a_thread_that_hangs_is_given_up(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.2),) * 3)

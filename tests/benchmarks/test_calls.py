@@ -10,6 +10,7 @@ from benchmarks.overhead.calls import LIMITS, calls_of_a_step, files_of
 BACKENDS = {"serial": agym.backends.Serial(), "process": agym.backends.Process(workers=2)}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_step_is_short(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine a worker goes to sleep before the next step, and has to be woken.

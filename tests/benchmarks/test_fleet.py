@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.agents.fleet import (
     AT_ONCE,
     FREE,
@@ -19,6 +21,7 @@ from benchmarks.agents.fleet import (
 from tests.benchmarks.tiny import run
 
 
+@pytest.mark.full
 def test_both_parts_are_measured(tmp_path: Path) -> None:
     done = run(tmp_path, "fleet", "--quick")
     assert {*done.data["spares"]} == {*PLACES}

@@ -35,7 +35,7 @@ def test_the_limit_is_for_the_99th_percentile(p99: float, met: bool) -> None:
     assert row.judge().met is met
 
 
-@pytest.mark.once
+@pytest.mark.full
 def test_the_command(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     done = CliRunner().invoke(app, ["gaps", "--quick", "--json", str(path)])

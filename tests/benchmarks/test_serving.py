@@ -9,6 +9,7 @@ import pytest
 from tests.benchmarks.tiny import run
 
 
+@pytest.mark.full
 def test_sessions_are_measured(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp", reason="the extra `serve`")
     done = run(tmp_path, "serving", "--quick", "--part", "sessions", "--sessions", "8")

@@ -124,6 +124,7 @@ def agym(line: str, out: Any = subprocess.PIPE, **variables: str) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("line", ["demo -n 2 --steps 2 --workers 1", "record --help"])
 def test_characters_that_the_terminal_lacks(line: str) -> None:
     done = agym(line, PYTHONIOENCODING="ascii")

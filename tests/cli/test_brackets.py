@@ -43,8 +43,8 @@ def test_a_table_names_the_extra(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "without", "hint"),
     [
-        ("agym plan CartPole-v1 --cluster", "ray", install_command("ray")),
         ("agym record CartPole-v1 -o a.mp4 --steps 2", "av", install_command("video")),
+        ("agym plan CartPole-v1 --cluster", "ray", install_command("ray")),
         ("benchmarks overlap --json no/folder.json", "torch", "no/folder.json"),
         ("agym trace no[b].json", "matplotlib", "no[b].json"),
     ],

@@ -152,6 +152,7 @@ def test_what_an_environment_reports_counts(mode: str) -> None:
         log.check(least=3)
 
 
+@pytest.mark.once
 @each_mode
 @pytest.mark.parametrize("action", [RAISE, WAIT])
 def test_results_that_nobody_got_are_missing(mode: str, action: int) -> None:

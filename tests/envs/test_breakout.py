@@ -324,6 +324,7 @@ def test_keys_and_parameters() -> None:
             Breakout.check(**wrong)
 
 
+@pytest.mark.full
 def test_compiled_rules_play_the_same() -> None:
     pytest.importorskip("numba")
     plain, compiled = (vectorize(Breakout, 3, engine=engine) for engine in ("python", "compiled"))

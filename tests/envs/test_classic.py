@@ -126,6 +126,7 @@ def test_spaces_limits_and_metadata_are_gymnasiums(rules: Any) -> None:
     assert getattr(rules, "reward_threshold", None) == spec.reward_threshold
 
 
+@pytest.mark.once
 @by_parameters
 def test_each_step_is_gymnasiums(rules: Any, parameters: dict[str, Any]) -> None:
     twins = Twins(rules, **parameters)
@@ -208,6 +209,7 @@ def test_pictures_are_gymnasiums(rules: Any) -> None:
     np.testing.assert_array_equal(rules.render(twins.ours), rules.render(twins.ours))
 
 
+@pytest.mark.once
 @by_rules
 def test_compiled_rules_play_the_same(rules: Any) -> None:
     pytest.importorskip("numba")

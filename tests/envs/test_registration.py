@@ -25,6 +25,7 @@ def test_limits_and_thresholds(env_id: str) -> None:
         assert spec.reward_threshold == theirs.reward_threshold
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("env_id", SHIPPED)
 def test_one_and_many_are_made_by_id(env_id: str) -> None:
     env = gymnasium.make(env_id)

@@ -271,6 +271,7 @@ def test_pictures_are_gymnasiums(rules: Any, mode: str) -> None:
     env.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("rules", "parameters"),
     [

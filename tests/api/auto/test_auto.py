@@ -60,6 +60,7 @@ def test_quick_environments_stay_in_this_thread() -> None:
         assert backend(envs) == "serial"
 
 
+@pytest.mark.full
 def test_what_was_seen_to_sleep_goes_to_threads(log: Path) -> None:
     factory = partial(Costly, str(log), sleeps=0.01)
     agym.plan(factory, 12)
@@ -255,6 +256,7 @@ def test_what_cannot_be_pickled_is_said() -> None:
     assert "process cannot take what cannot be pickled" in plan.why
 
 
+@pytest.mark.full
 def test_where_no_processes_can_be_started_none_are_chosen(log: Path) -> None:
     """A daemon process of multiprocessing's, such as a pool's, may have no children."""
     context = multiprocessing.get_context("fork")

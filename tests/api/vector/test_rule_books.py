@@ -25,6 +25,7 @@ def play(envs: VectorEnv[Any, Any, Any], steps: int = 80) -> list[Any]:
     return results
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize("env_id", [ID, "agym/FrozenLake-v1", "agym/Taxi-v4"])
 def test_the_default_is_the_program_itself(env_id: str, autoreset: str) -> None:
@@ -35,6 +36,7 @@ def test_the_default_is_the_program_itself(env_id: str, autoreset: str) -> None:
     assert same(play(envs), play(plain))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize("env_id", [ID, "agym/FrozenLake-v1", "agym/Taxi-v4"])
@@ -105,6 +107,7 @@ def test_a_finished_game_holds_still_with_its_random_numbers(backend: Any) -> No
         single.close()
 
 
+@pytest.mark.full
 def test_the_other_functions_take_the_program_for_many_games() -> None:
     with agym.make(ID, 2) as envs:
         assert envs.backend == "native"

@@ -76,7 +76,7 @@ SETUPS = [
 ]
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize(("env", "options"), SETUPS)
 def test_nothing_is_said(env: str, options: str, tmp_path: Path) -> None:
     script = SCRIPT.format(env=env, options=options)

@@ -362,6 +362,7 @@ def test_workers_of_workers_know_it_too(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_what_a_package_registers_as_it_is_imported(tmp_path: Path) -> None:
     pytest.importorskip("ale_py", reason="the extra `atari`")
     code, out, err = run(

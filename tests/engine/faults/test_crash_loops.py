@@ -55,6 +55,7 @@ def _step_on(envs: Any) -> None:
         envs.step([0] * 4)
 
 
+@pytest.mark.once
 @each_process
 def test_old_failures_are_forgotten(setup: Setup, traps: Traps) -> None:
     with played("sync", trapped(setup, traps), **options(setup, 1, window=0.2)) as envs:

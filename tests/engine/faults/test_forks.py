@@ -44,7 +44,7 @@ SCRIPT = """
             child = os.fork()
             if not child:
 {does}
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
             for k in range(50):
                 assert len(envs.step([0] * 4).infos) == 4
     print("fine")
@@ -133,7 +133,7 @@ ASYNC = """
                         assert "forked" in str(error)
                 await envs.aclose()
                 os._exit(3)
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
             await step
             for _ in range(50):
                 await envs.step([0] * 4)

@@ -60,6 +60,7 @@ def warned(setup: Setup) -> Any:
     return pytest.warns(RuntimeWarning, match="worker 0, a thread.*environment 1 and was left")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("where", CALLS)
 @pytest.mark.parametrize(("setup", "what", "gone"), [WAYS[k] for k in (0, 1, 3, 5, 8)])
 def test_it_is_told_and_replaced(
@@ -90,6 +91,7 @@ def test_it_is_told_and_replaced(
     wait_for_threads()
 
 
+@pytest.mark.full
 def test_nothing_is_posted_to_a_worker_that_takes_long_to_die(
     traps: Traps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +212,7 @@ async def test_a_step_behind_a_reset_that_hangs(setup: Setup, on_fault: str, tra
     wait_for_threads()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("part", [0.0, 0.05])
 async def test_a_deadline_begins_when_a_step_is_sent(part: float, tmp_path: Path) -> None:
     """Not when it is asked for, and has to wait for a reset that is late."""

@@ -74,6 +74,7 @@ def test_an_environment_raises(setup: Setup, api: str, traps: Traps, caplog: Any
     assert second == f"{told} (2nd time in 30 s), retry 2 of 2"
 
 
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:worker .*left behind")
 @over(THREAD, PROCESS, COROUTINES, ASYNCIO)
 def test_an_environment_hangs(setup: Setup, traps: Traps, caplog: Any) -> None:

@@ -128,6 +128,7 @@ def test_first_k_goes_on_too() -> None:
     assert rows == first_k([*map(len, rows)], backend="serial")
 
 
+@pytest.mark.full
 def test_memory_is_the_reason() -> None:
     rss = psutil.Process().memory_info().rss / 1e6
     options = recycling({**FORKED, "workers": 1}, rss_mb=rss + 60)

@@ -30,10 +30,15 @@ from tests.support.scenarios import (
 CASES = [
     *((setup, "plain") for setup in (SERIAL, THREAD, ASYNCIO, PROCESS, COROUTINES)),
     *((setup, "kill") for setup in (PROCESS, COROUTINES)),
-    *((setup, "hang") for setup in (THREAD, ASYNCIO, PROCESS, COROUTINES)),
+    (PROCESS, "hang"),
 ]
+LONG = [(setup, "hang") for setup in (THREAD, ASYNCIO, COROUTINES)]
 each_case = pytest.mark.parametrize(
-    ("setup", "what"), CASES, ids=[f"{setup.name}-{what}" for setup, what in CASES]
+    ("setup", "what"),
+    [
+        *(pytest.param(*case, id=f"{case[0].name}-{case[1]}") for case in CASES),
+        *(pytest.param(*case, id=f"{case[0].name}-hang", marks=pytest.mark.full) for case in LONG),
+    ],
 )
 each_place = pytest.mark.parametrize("where", ["step", "reset"])
 

@@ -68,9 +68,8 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Bitwise inversion:DeprecationWarning")
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(k, marks=pytest.mark.full) for k in range(1, 9))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(9))
 def test_lines_have_the_same_results_in_every_engine(seed: int) -> None:
     lines = one_liners(160, seed)
     envs = side_by_side(rules_of(book_of(lines)), ENGINES, 48, AutoresetMode.NEXT_STEP)

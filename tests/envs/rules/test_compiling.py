@@ -171,6 +171,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
     return load
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("what", [*REFUSED, *WRONG])
 def test_what_cannot_be_compiled_is_named_with_its_line(
     what: str, load: Callable[[str, str], Any], tmp_path: Path
@@ -443,6 +444,7 @@ def test_rules_that_changed_are_compiled_anew(
     assert walk(tmp_path) == ["[0.0, 0.5]"]  # both are kept
 
 
+@pytest.mark.full
 def test_an_enumeration_that_changed_is_compiled_anew(cache: Path, tmp_path: Path) -> None:
     how = "Prize.WIN.value * action"
     for step in (0.5, 0.25):

@@ -551,7 +551,8 @@ def test_an_id_must_be_text() -> None:
     assert "tests/None-v0" not in gymnasium.registry
 
 
-@pytest.mark.parametrize("backend", ["process", "native"])
+@pytest.mark.once
+@pytest.mark.parametrize("backend", ["native", "process"])
 def test_rules_of_a_script_in_worker_processes(tmp_path: Path, backend: str) -> None:
     code = f"""
     import agym

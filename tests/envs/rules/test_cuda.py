@@ -17,6 +17,7 @@ from tests.support.scripts import ROOT
 pytestmark = pytest.mark.xdist_group("compiled")
 
 
+@pytest.mark.full
 def test_games_on_a_device_are_the_same() -> None:
     """The simulator has to be chosen before numba is imported."""
     done = subprocess.run(

@@ -59,6 +59,7 @@ def test_any_seeds_and_resets(rules: Any, mode: AutoresetMode, data: st.DataObje
     play_same(envs, seed, 40, resets=data.draw(st.integers(0, 20)))
 
 
+@pytest.mark.full
 @settings(
     examples(15),
     phases=[Phase.generate],  # a smaller example takes as long to compile

@@ -178,6 +178,7 @@ CELLS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [*CELLS])
 def test_a_cell_that_is_run_again(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     names: dict[str, Any] = {"Enum": Enum, "numba": pytest.importorskip("numba"), "Steps": Steps}

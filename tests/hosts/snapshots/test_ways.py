@@ -299,6 +299,7 @@ def test_what_only_draws_stays() -> None:
     other.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("probability", [0.0, 0.25, 0.9])
 def test_the_action_that_ale_repeats(probability: float) -> None:
     """It is in no state of ALE's: the other environment has taken other actions."""

@@ -386,6 +386,7 @@ def test_restart(api: str, where: str) -> None:
         assert [env.faults for env in envs.stats().envs] == [1] * 4
 
 
+@pytest.mark.once
 @each_api
 @each_policy
 def test_one_that_hangs_is_left_behind(api: str, on_fault: str) -> None:

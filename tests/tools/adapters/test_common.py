@@ -183,6 +183,7 @@ def test_observations_as_text_and_as_chat() -> None:
     assert as_chat("plain") == [{"role": "user", "content": "plain"}]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("library", agym.adapters.__all__)
 def test_a_missing_library_is_a_sentence_that_names_the_extra(library: str) -> None:
     script = f"""

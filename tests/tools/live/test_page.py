@@ -154,6 +154,7 @@ def test_who_shows_nothing_gets_nothing_more_and_holds_nobody_up(api: str) -> No
         until(lambda: renders_of(run) >= [2])
 
 
+@pytest.mark.once
 @each_api
 @pytest.mark.parametrize("setup", [{"backend": "serial"}, TWO], ids=["serial", "process"])
 def test_pause_step_and_speed(setup: dict[str, Any], api: str) -> None:

@@ -53,6 +53,7 @@ class Pictures(gymnasium.Env[Any, Any]):
         }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1", Pictures])
 async def test_results_are_those_of_environments_here(env: Any) -> None:
     local = agym.make_async(env, 3, backend="serial")

@@ -125,14 +125,14 @@ async def test_sessions_step_at_the_same_time_and_apart() -> None:
 async def test_wrong_messages_get_an_error_and_the_session_goes_on(
     kind: str, data: Any, code: str
 ) -> None:
-    async with agym.serve(Told, 1) as server, session(server) as client:
+    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
         assert await client.code(kind, data) == code
         await client.reset()
         await client.step(COUNT)
 
 
 async def test_a_full_house_says_when_to_come_again() -> None:
-    async with agym.serve(Told, 1) as server:
+    async with agym.serve(Told, 1, backend="thread") as server:
         async with session(server) as client:
             await client.reset()
             async with session(server) as late:
@@ -161,7 +161,10 @@ async def test_sessions_are_dealt_evenly_to_workers() -> None:
 
 async def test_an_idle_session_ends_and_gives_its_place_back() -> None:
     limits = agym.ServerLimits(idle_timeout=0.2)
-    async with agym.serve(Told, 1, limits=limits) as server, session(server) as client:
+    async with (
+        agym.serve(Told, 1, backend="thread", limits=limits) as server,
+        session(server) as client,
+    ):
         await client.reset()
         assert code_of(await client.receive()) == "SESSION_ERROR"
         await settled(server, 0)
@@ -171,14 +174,17 @@ async def test_an_idle_session_ends_and_gives_its_place_back() -> None:
 
 async def test_a_long_step_is_not_idle() -> None:
     limits = agym.ServerLimits(idle_timeout=0.2)
-    async with agym.serve(Parrot, 1, limits=limits) as server, session(server) as client:
+    async with (
+        agym.serve(Parrot, 1, backend="asyncio", limits=limits) as server,
+        session(server) as client,
+    ):
         await client.reset()
         answer = await client.ask("step", {"say": "late", "wait": 1})
         assert answer["data"]["observation"] == {"said": "late"}
 
 
 async def test_a_client_that_leaves_in_a_step_gives_its_place_back() -> None:
-    async with agym.serve(Parrot, 1) as server:
+    async with agym.serve(Parrot, 1, backend="asyncio") as server:
         async with session(server) as client:
             await client.reset()
             await client.socket.send('{"type": "step", "data": {"say": "late", "wait": 0.5}}')
@@ -191,7 +197,7 @@ async def test_a_client_that_leaves_in_a_step_gives_its_place_back() -> None:
 
 
 async def test_close_ends_a_session() -> None:
-    async with agym.serve(Told, 1) as server, session(server) as client:
+    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
         await client.socket.send('{"type": "close"}')
         with pytest.raises(ConnectionClosed):
             await client.socket.recv()
@@ -201,7 +207,10 @@ async def test_close_ends_a_session() -> None:
 async def test_a_fast_client_is_slowed_down() -> None:
     limits = agym.ServerLimits(messages_per_second=20)
     loop = asyncio.get_running_loop()
-    async with agym.serve(Told, 1, limits=limits) as server, session(server) as client:
+    async with (
+        agym.serve(Told, 1, backend="thread", limits=limits) as server,
+        session(server) as client,
+    ):
         begun = loop.time()
         for _ in range(30):
             await client.ask("state")
@@ -219,7 +228,7 @@ async def request(
 
 
 async def test_endpoints() -> None:
-    async with agym.serve(Told, 1) as server:
+    async with agym.serve(Told, 1, backend="thread") as server:
         assert (await request(server, "GET", "/health"))[2] == {"status": "healthy"}
         schema = (await request(server, "GET", "/schema"))[2]
         assert schema["action"]["properties"]["value"]["maximum"] == 4
@@ -249,7 +258,7 @@ def truth_of_responses(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("truth_of_responses")
 async def test_only_who_has_the_token_may_ask() -> None:
-    async with agym.serve(Told, 2, token="secret") as server:
+    async with agym.serve(Told, 2, backend="thread", token="secret") as server:
         assert (await request(server, "GET", "/schema"))[0] == 200
         assert (await request(server, "GET", "/schema", Authorization="Bearer wrong"))[0] == 401
         assert (await request(server, "GET", "/schema?token=secret", Authorization=""))[0] == 200
@@ -263,7 +272,7 @@ async def test_only_who_has_the_token_may_ask() -> None:
 
 @pytest.mark.usefixtures("truth_of_responses")
 async def test_pages_of_other_sites_may_not_ask() -> None:
-    async with agym.serve(Told, 1, token=False) as server:
+    async with agym.serve(Told, 1, backend="thread", token=False) as server:
         assert (await request(server, "GET", "/schema"))[0] == 200
         assert (await request(server, "GET", "/schema", Origin="http://evil.example"))[0] == 403
         assert (await request(server, "GET", "/schema", Host="evil.example"))[0] == 403
@@ -271,7 +280,7 @@ async def test_pages_of_other_sites_may_not_ask() -> None:
 
 
 async def test_closing_tells_the_clients() -> None:
-    async with agym.serve(Told, 1) as server, session(server) as client:
+    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
         await client.reset()
         await server.aclose()
         with pytest.raises(ConnectionClosed) as closed:
@@ -299,7 +308,10 @@ def test_wrong_arguments(options: dict[str, Any], names: str) -> None:
 
 
 async def test_the_address_of_a_server_of_all_addresses_can_be_connected_to() -> None:
-    async with agym.serve(Told, 1, host="0.0.0.0") as server, session(server) as client:
+    async with (
+        agym.serve(Told, 1, backend="thread", host="0.0.0.0") as server,
+        session(server) as client,
+    ):
         assert server.url.startswith("http://127.0.0.1:")
         await client.reset()
 
@@ -318,7 +330,7 @@ def test_the_live_line_reads_statistics_on_the_event_loop_alone(
     monkeypatch.setattr(Server, "stats", read)
 
     async def show() -> None:
-        async with agym.serve(Told, 1) as server:
+        async with agym.serve(Told, 1, backend="thread") as server:
             asyncio.get_running_loop().call_later(1.2, ended.set)
             await draw(server, Console(file=printed, force_terminal=True), ended)
 
@@ -337,13 +349,14 @@ def test_the_command_prints_faults_and_no_malformed_requests() -> None:
 
 
 async def test_a_taken_port_is_named() -> None:
-    async with agym.serve(Told, 1) as server:
+    async with agym.serve(Told, 1, backend="thread") as server:
         port = int(server.url.rpartition(":")[2])
         with pytest.raises(UsageError, match=str(port)):
-            async with agym.serve(Told, 1, port=port):
+            async with agym.serve(Told, 1, backend="thread", port=port):
                 pass
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_the_command_serves_until_it_is_told_to_end(number: int, code: int) -> None:
     command = [sys.executable, "-m", "agym", "serve", "CartPole-v1", "-n", "2", "--port", "0",

@@ -135,7 +135,7 @@ async def receive(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 @pytest.mark.parametrize(("frames", "code"), WRONG.values(), ids=WRONG)
 async def test_a_wrong_frame_closes_the_connection(frames: bytes, code: int) -> None:
     limits = agym.ServerLimits(message_bytes=2048)
-    async with agym.serve(Told, 1, limits=limits) as server:
+    async with agym.serve(Told, 1, backend="thread", limits=limits) as server:
         async with raw(server) as (reader, writer):
             writer.write(frames)
             opcode, content = await receive(reader)
@@ -148,7 +148,7 @@ async def test_a_wrong_frame_closes_the_connection(frames: bytes, code: int) -> 
 
 
 async def test_questions_sent_at_once_are_answered_in_order() -> None:
-    async with agym.serve(Told, 1) as server, session(server) as client:
+    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
         await client.reset()
         for k in range(50):
             await client.socket.send('{"type": "step", "data": {"value": 0}}')
@@ -160,7 +160,7 @@ async def test_questions_sent_at_once_are_answered_in_order() -> None:
 
 async def test_pings_are_answered_during_a_step_and_a_leave_is_noticed() -> None:
     """The place is another's as soon as the step has ended."""
-    async with agym.serve(Parrot, 1) as server:
+    async with agym.serve(Parrot, 1, backend="asyncio") as server:
         async with session(server) as client:
             await client.reset()
             await client.socket.send('{"type": "step", "data": {"say": "", "wait": 1}}')
@@ -175,7 +175,7 @@ async def test_pings_are_answered_during_a_step_and_a_leave_is_noticed() -> None
 
 async def test_who_reads_no_answers_is_not_read_either() -> None:
     """Pings do not make the server keep more than a socket's worth of answers."""
-    async with agym.serve(Told, 2) as server, raw(server) as (_, writer):
+    async with agym.serve(Told, 2, backend="thread") as server, raw(server) as (_, writer):
         cast(asyncio.Transport, writer.transport).pause_reading()
         pings = written(Opcode.PING, b"x" * 125) * 1000
         async with session(server) as other:
@@ -190,7 +190,7 @@ async def test_who_reads_no_answers_is_not_read_either() -> None:
 
 
 async def test_the_closing_handshake() -> None:
-    async with agym.serve(Told, 1) as server, raw(server) as (reader, writer):
+    async with agym.serve(Told, 1, backend="thread") as server, raw(server) as (reader, writer):
         writer.write(written(Opcode.CLOSE, struct.pack(">H", 1000)))
         assert await receive(reader) == (8, struct.pack(">H", 1000))
         assert await reader.read() == b""
@@ -198,7 +198,7 @@ async def test_the_closing_handshake() -> None:
 
 
 async def test_a_client_that_does_not_close_its_end_is_cut_off() -> None:
-    async with agym.serve(Told, 1) as server, raw(server) as (reader, writer):
+    async with agym.serve(Told, 1, backend="thread") as server, raw(server) as (reader, writer):
         writer.write(written(Opcode.TEXT, b'{"type": "close"}'))
         assert await receive(reader) == (8, struct.pack(">H", 1000))
         with suppress(ConnectionError):
@@ -207,7 +207,7 @@ async def test_a_client_that_does_not_close_its_end_is_cut_off() -> None:
 
 
 async def test_a_message_in_parts_is_one() -> None:
-    async with agym.serve(Told, 1) as server, raw(server) as (reader, writer):
+    async with agym.serve(Told, 1, backend="thread") as server, raw(server) as (reader, writer):
         for opcode, part, last in (
             (Opcode.TEXT, b'{"type": "res', False),
             (Opcode.CONT, b"", False),
@@ -223,7 +223,10 @@ async def test_a_message_in_parts_is_one() -> None:
 async def test_what_is_sent_behind_the_request_is_not_lost(cut: int | None) -> None:
     question = written(Opcode.TEXT, b'{"type": "state"}')
     early, late = question[:cut], b"" if cut is None else question[cut:]
-    async with agym.serve(Told, 1) as server, raw(server, early) as (reader, writer):
+    async with (
+        agym.serve(Told, 1, backend="thread") as server,
+        raw(server, early) as (reader, writer),
+    ):
         writer.write(late)
         _, answer = await receive(reader)
         assert decode(answer.decode())["type"] == "state"
@@ -233,7 +236,10 @@ async def test_a_client_that_knows_another_subprotocol_is_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     protocols = {"Sec-WebSocket-Protocol": "chat, superchat"}
-    async with agym.serve(Told, 1) as server, raw(server, headers=protocols) as (reader, writer):
+    async with (
+        agym.serve(Told, 1, backend="thread") as server,
+        raw(server, headers=protocols) as (reader, writer),
+    ):
         writer.write(written(Opcode.TEXT, b'{"type": "state"}'))
         _, answer = await receive(reader)
         assert decode(answer.decode())["type"] == "state"
@@ -249,7 +255,7 @@ async def test_a_client_that_asks_much_and_leaves(
     frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The event loop warns of each further answer that is written to a broken connection."""
-    async with agym.serve(Told, 1) as server:
+    async with agym.serve(Told, 1, backend="thread") as server:
         async with raw(server) as (_, writer):
             writer.write(frame * 1000)
         await settled(server, 0)
@@ -265,7 +271,7 @@ async def test_a_client_that_asks_much_and_leaves(
     ids=str,
 )  # fmt: skip
 async def test_wrong_handshakes(headers: dict[str, str]) -> None:
-    async with agym.serve(Told, 1) as server:
+    async with agym.serve(Told, 1, backend="thread") as server:
         with pytest.raises(AssertionError):
             async with raw(server, headers=headers):
                 pass

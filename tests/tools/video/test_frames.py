@@ -93,6 +93,7 @@ def test_pixels_of_real_environments(setup: dict[str, Any], api: str, env_id: st
         plain.close()
 
 
+@pytest.mark.full
 def test_pixels_of_a_program_are_those_of_the_environment_alone() -> None:
     options: dict[str, Any] = {"backend": "native", "workers": 2, "engine": "python"}
     with agym.make("agym/Pong-v0", 4, render_mode="rgb_array", **options) as envs:
