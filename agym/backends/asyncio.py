@@ -119,23 +119,30 @@ class AsyncioBackend(OutboxBackend[Completion | BaseException]):
         if self._loop_thread is None:
             lost = asyncio._get_running_loop() is None
         else:
-            lost = self._loop_thread.loop.is_closed()
+            lost = self._loop_thread.over
         if force is Force.KILL or lost:  # the interpreter is exiting, and the loop has ended
             self._give_up()
         elif force is Force.NONE:
             self._on_loop(self._begin_closing)
 
     def _begin_closing(self) -> None:
+        if self._loop_thread is not None and self._loop_thread.over:
+            # The loop only runs on to cancel its tasks, and would never start another.
+            self._give_up()
+            self._outbox.ring()
+            return
         self._closing = asyncio.get_running_loop().create_task(self._close())
 
     async def _close(self) -> None:
+        failures = []
         try:
             failures = await self._host.close()
         except Exception as error:
             failures = [Failure.of(error, 0, "close")]
-        self._outbox.put(closed(self._host, failures))
-        self._ended = True
-        self._outbox.ring()
+        finally:  # also where the loop ends, which cancels this task
+            self._outbox.put(closed(self._host, failures))
+            self._ended = True
+            self._outbox.ring()
 
     def _give_up(self) -> None:
         """Give up environments that resist cancellation, and the private loop with them."""
@@ -145,7 +152,7 @@ class AsyncioBackend(OutboxBackend[Completion | BaseException]):
 
     @property
     def ended(self) -> bool:
-        return self._ended
+        return self._ended or (self._loop_thread is not None and self._loop_thread.loop.is_closed())
 
     def release(self) -> None:
         """Stop the private loop, and close the outbox."""
@@ -161,9 +168,11 @@ class _LoopThread:
 
     Attributes:
         given_up: A task on the loop does not end, and is not waited for.
+        over: The loop has stopped; it may still run to cancel its tasks.
     """
 
     given_up = False
+    over = False
     _stopping = False
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
@@ -176,11 +185,15 @@ class _LoopThread:
 
     def _run(self) -> None:
         with suppress(BaseException), self._runner:
+            error: BaseException | None = None
             try:
                 self.loop.run_forever()
                 if not self._stopping:
-                    self._fail(RuntimeError("an environment stopped its event loop"))
-            except BaseException as error:
+                    error = RuntimeError("an environment stopped its event loop")
+            except BaseException as ended_by:
+                error = ended_by
+            self.over = True  # before the caller learns of it
+            if error is not None:
                 self._fail(error)  # before the runner cancels the tasks, which then fail too
 
     def stop(self) -> None:
