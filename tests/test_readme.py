@@ -165,7 +165,8 @@ def test_nobody_is_sent_to_somebody_elses_package() -> None:
     for path in [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/**/*.*"),
+        *ROOT.glob("examples/**/*.py"),
+        *ROOT.glob("examples/**/*.yaml"),
         *ROOT.glob("agym/**/*.py"),
     ]:
         assert not wrong.search(path.read_text()), path
@@ -176,7 +177,8 @@ def test_extras_that_are_named_exist() -> None:
     for path in [
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/**/*.*"),
+        *ROOT.glob("examples/**/*.py"),
+        *ROOT.glob("examples/**/*.yaml"),
         *ROOT.glob("agym/**/*.py"),
     ]:
         for named in re.findall(r"(?:agym-envs\\?|-e '\.)\[([\w,-]+)\]", path.read_text()):
