@@ -18,6 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agym.api.auto.machine import remember_machines
 from agym.planning.typical import typical
@@ -161,6 +163,9 @@ def once_opened() -> None:
     for factory in LOOPS.values():
         factory().close()  # libuv keeps a pipe for signals
     ctypes.CFUNCTYPE(None)(bool)  # libffi may keep a file for the machine code of callbacks
+    # Hypothesis makes a generator of random numbers for its first test. After `gc.freeze` it would
+    # not find who refers to it, and warn, as it does in CI, where its tests are derandomized.
+    given(st.none())(lambda _: None)()
 
 
 @pytest.fixture(scope="session")
