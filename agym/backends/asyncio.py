@@ -195,6 +195,7 @@ class _LoopThread:
             self.over = True  # before the caller learns of it
             if error is not None:
                 self._fail(error)  # before the runner cancels the tasks, which then fail too
+            del error  # which refers to this frame
 
     def stop(self) -> None:
         """Stop the loop, cancel its tasks, and wait a limited time for the thread."""
