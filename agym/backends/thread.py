@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from agym._system.pygame_support import lock_polygons
 from agym.backends.base import BackendOptions, Force, RunningHost, close_host, closed, open_host
@@ -119,7 +118,7 @@ class ThreadWorker:
             completion = close_host(host)
         except BaseException as error:
             completion = closed(host, [Failure.of(error, host.first, "close")])
-        outbox.put((self, (completion,)))
+        outbox.put((self, completion))
         self.ended = True
         outbox.ring()
 
@@ -127,32 +126,22 @@ class ThreadWorker:
         made = open_host(host, number)
         if made.payload and any(each.render_mode for each in made.payload.values.values()):
             lock_polygons()
-        outbox.put((self, (made,)))
+        outbox.put((self, made))
         while (item := self.inbox.get()) is not None and not self.guard.withdrawn:
             if isinstance(item, SlotTable):
                 host.attach(item)
             else:
-                self._run(host, item, outbox)
-
-    def _run(self, host: RunningHost, operation: Operation, outbox: Outbox[WorkerReply]) -> None:
-        completion = host.run(operation)
-        outbox.put((self, (completion,)), completion.num_without_problem)
-
-    def settle(self, completion: Completion) -> None:
-        """Remove a completed operation from ``pending``."""
-        if self.pending:
-            self.pending.popleft()
+                completion = host.run(item)
+                outbox.put((self, completion), completion.num_without_problem)
 
 
-# A worker, and completions that are reported together, or what ended its thread.
-WorkerReply = tuple[ThreadWorker, Sequence[Completion] | BaseException]
+# A worker, and a completion or what ended its thread.
+WorkerReply = tuple[ThreadWorker, Completion | BaseException]
 MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
 
 
 class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     """Divides environments among threads."""
-
-    worker_type: ClassVar[type[ThreadWorker]] = ThreadWorker
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
@@ -168,7 +157,7 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     def start(self) -> None:
         """Start the threads, which construct environments concurrently."""
         for ids in self.ranges:
-            self._workers.append(self.worker_type(ids, self._make_host, self._outbox, OPEN))
+            self._workers.append(ThreadWorker(ids, self._make_host, self._outbox, OPEN))
 
     def attach(self, table: SlotTable) -> None:
         self._table = table
@@ -208,9 +197,9 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
                 reason = f"its thread raised {describe_exception(reply)}"
                 completions += self._give_up(worker, reason, reply)
                 continue
-            for completion in reply:
-                worker.settle(completion)
-            completions += reply
+            if worker.pending:
+                worker.pending.popleft()
+            completions.append(reply)
         return completions
 
     @property
@@ -247,7 +236,7 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
         return [Completion(*span, Payload(problems=[death])) for span in spans]
 
     def replace_worker(self, worker: int, number: int) -> None:
-        new = self.worker_type(self.ranges[worker], self._make_host, self._outbox, number)
+        new = ThreadWorker(self.ranges[worker], self._make_host, self._outbox, number)
         self._workers[worker] = new
         if self._table is not None:
             new.inbox.put(self._table)

@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 
 import agym
 from tests.support.envs.plain_envs import Tally
-from tests.support.envs.pool_envs import Pool
+from tests.support.envs.vector_envs import Tally as VectorTally
 
 # What each is called by agym; ``None`` where it is no single name.
 OTHERS: dict[str, str | None] = {
@@ -155,7 +155,7 @@ def test_refused_by_those_of_stable_baselines3(name: str) -> None:
     for make in (
         partial(agym.sb3.make_vec_env, Swallows, 2, **{name: 3}),
         partial(agym.sb3.make_vec_env, Swallows, 2, vec_env_kwargs={name: 3}),
-        partial(agym.sb3.make_vec_env, Pool, 2, backend="native", **{name: 3}),
+        partial(agym.sb3.make_vec_env, VectorTally, 2, backend="native", **{name: 3}),
         partial(agym.sb3.make_atari_env, Swallows, 2, **{name: 3}),
         partial(agym.sb3.AgymVecEnv, [Tally], **{name: 3}),
     ):
@@ -310,17 +310,18 @@ def test_what_is_like_no_option_is_for_the_environment() -> None:
         assert envs.keywords == [{"gravity": 3, "env_type": "moon", "seed": 1}]
 
 
-class Takes(Pool):
+class Takes(VectorTally):
     """A program whose keywords are not in its signature, as those of ``envpool.make``."""
 
     def __init__(self, num_envs: int, **keywords: Any) -> None:
-        super().__init__(num_envs, keywords["batch_size"])
+        super().__init__(num_envs)
+        self.batch_size = keywords["batch_size"]
         self.num_threads = keywords["num_threads"]
 
 
 def test_programs_have_threads_and_batches_of_their_own() -> None:
     with agym.make(
-        Takes, 4, backend="native", autoreset="next_step", batch_size=2, num_threads=3
+        Takes, 4, backend="native", autoreset="next_step", batch_size=4, num_threads=3
     ) as envs:
         assert envs.num_threads == [3] * 4
     with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
@@ -330,7 +331,7 @@ def test_programs_have_threads_and_batches_of_their_own() -> None:
 @pytest.mark.usefixtures("registry")
 def test_registered_programs_have_them_too() -> None:
     spec = EnvSpec("Takes-v0", entry_point=Swallows, vector_entry_point=Takes)
-    env_id = agym.register(spec, backend="native", batch_size=2, num_threads=3)
+    env_id = agym.register(spec, backend="native", batch_size=4, num_threads=3)
     gymnasium.make_vec(env_id, 4).close()
     with pytest.raises(agym.UsageTypeError, match=r"num_threads is no option.* workers"):
         agym.register(spec, backend="process", num_threads=3)

@@ -138,8 +138,8 @@ def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyP
     put = Outbox.put
 
     def slow_put(self: Outbox[Any], item: Any, envs: int = 0) -> None:
-        outcomes = [item] if isinstance(item, Completion) else item[1]
-        if outcomes[0].number == CLOSE:
+        completion = item if isinstance(item, Completion) else item[1]
+        if completion.number == CLOSE:
             time.sleep(0.05)
         put(self, item, envs)
 

@@ -1,1 +1,1 @@
-"""Hosts of one VectorEnv with many environments: a vector environment or a pool."""
+"""Hosts of one VectorEnv with many environments."""

@@ -124,7 +124,6 @@ class Traits:
             Gymnasium's own), ``"array"`` (one per environment that is reset, as ALE's), ``"none"``
             if it only takes an integer.
         renders_ids: ``render`` takes ``env_ids``, and returns one frame without (EnvPool).
-        batch_size: It returns this many results at a time; 0 for all together.
         compiled: It takes actions only in the dtype of their space (ALE, EnvPool).
         writes_into: It steps in two halves (agym's rule books): ``play(actions)``, which it does
             not keep, and ``show_into(observations, rewards, terminated, truncated, finals)``, which
@@ -136,7 +135,6 @@ class Traits:
     reset_mask: bool
     seeds: str
     renders_ids: bool
-    batch_size: int = 0
     compiled: bool = False
     writes_into: bool = False
     holds: bool = False
@@ -165,7 +163,6 @@ class Traits:
             masks or bool(env.metadata.get("reset_mask")),
             "array" if ales else "list" if gymnasiums else env.metadata.get("reset_seeds", "none"),
             pools,
-            _batch_size(env),
             ales or pools,
             env is env.unwrapped and hasattr(env, "show_into"),
             env is env.unwrapped and _holds(env),
@@ -210,15 +207,6 @@ class Traits:
             return None
         return f"{SEEDS}: reset all of them with one integer, which gives environment i seed + i"
 
-    def unsupported_batch(self, count: int) -> str | None:
-        """Return why ``count`` environments of one VectorEnv cannot be sent."""
-        if count % self.batch_size == 0:
-            return None
-        return (
-            f"come {self.batch_size} at a time, and would be waited for in vain if {count} of them"
-            f" were sent: name a multiple of {self.batch_size} of them"
-        )
-
 
 def _holds(program: Any) -> bool:
     """Return whether a class, or an environment, is of one of agym's rule books."""
@@ -251,41 +239,16 @@ def check_vector(env: Any, num_envs: int) -> None:
             f"{name} has num_envs={env.num_envs}, and num_envs={num_envs} was asked of its"
             " constructor: use that number"
         )
-    batch_size = _batch_size(env)
-    if batch_size and not all(hasattr(env, method) for method in POOL):
-        raise UsageError(
-            f"{name} has batch_size={batch_size}, and cannot be sent actions before others are"
-            f" received: leave batch_size out and take workers={num_envs // batch_size} with"
-            f" recv(min_envs={batch_size}), which gives the {batch_size} that are done first"
-        )
-    if batch_size and num_envs % batch_size:
-        raise UsageError(
-            f"{name} has batch_size={batch_size}, of which its num_envs={num_envs} is no multiple:"
-            " some would never come"
-        )
-
-
-# Methods of a VectorEnv whose environments are sent and received separately, as EnvPool's.
-POOL = ("async_reset", "_reset", "send", "recv")
-
-
-def unsupported_pool(env: Any, asked: AutoresetMode, traits: Traits) -> str | None:
-    """Return why a pool does not support an ``autoreset`` mode, ``None`` if it does."""
-    if asked is traits.mode is AutoresetMode.NEXT_STEP:
-        return None
-    return (
-        f"{type(env).__name__} has batch_size={traits.batch_size}, with which it takes no"
-        f" autoreset={name_of(asked)!r}: pass autoreset='next_step', or leave batch_size out"
-    )
-
-
-def _batch_size(env: Any) -> int:
-    """Return how many results a VectorEnv returns at a time, 0 for those of all environments."""
     for layer in (env, env.unwrapped):
-        size = getattr(layer, "batch_size", None) or getattr(layer, "config", {}).get("batch_size")
-        if size and size != env.num_envs:
-            return int(size)
-    return 0
+        config = getattr(layer, "config", None)  # EnvPool's is a dict
+        size = config.get("batch_size") if isinstance(config, Mapping) else None
+        size = getattr(layer, "batch_size", None) or size
+        if size and size != num_envs:
+            raise UsageError(
+                f"{name} has batch_size={size}, but agym steps all {num_envs} environments of a"
+                " VectorEnv together: leave batch_size out. With workers=N, which makes N smaller"
+                f" VectorEnvs, recv(min_envs={size}) gives the first that are done"
+            )
 
 
 def describe_vector(env: Any) -> Description:

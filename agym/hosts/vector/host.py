@@ -255,25 +255,18 @@ class VectorHost(Host):
         due: Array = (self._phases == Phase.DUE) & ~self._over
         return due
 
-    def _batch(
-        self, each: Sequence[Any] | None, chosen: slice = slice(None), given: Any = slice(None)
-    ) -> Any:
+    def _batch(self, parts: Sequence[Any] | None) -> Any:
         """Return the actions in the form that the program takes; copies, if it may keep them.
 
-        Args:
-            each: The parts without a fixed size, of the chosen environments.
-            chosen: A range of environments.
-            given: An index into this range.
+        ``parts`` are those without a fixed size.
         """
-        if each and not isinstance(given, slice):
-            each = [each[k] for k in given]
-        if each and type(each[0]) is GivenAction:
-            given = [action for (action,) in each]
-            return self._action_layout.batch(given, cast=self.traits.compiled)
-        blocks = [block[chosen][given] for block in self._actions]
+        if parts and type(parts[0]) is GivenAction:
+            actions = [given.action for given in parts]
+            return self._action_layout.batch(actions, cast=self.traits.compiled)
+        blocks = self._actions
         if not self.traits.writes_into:
             blocks = [block.copy() for block in blocks]
-        return self._action_layout.join(blocks, list(zip(*each or (), strict=True)))
+        return self._action_layout.join(blocks, list(zip(*parts or (), strict=True)))
 
     def _step_env(
         self, step: Step, rows: Plane, *, vector_form: bool

@@ -15,12 +15,10 @@ import agym
 from agym._system import pygame_support
 from agym.hosts.coroutine.host import CoroutineHost
 from agym.hosts.gym.host import EnvHost
-from agym.hosts.vector.envpool import PoolHost
 from agym.protocol.metrics.gauges import Meter
 from tests.support.drivers import Setup, each_api, played
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
-from tests.support.envs.pool_envs import Hand, Pool
 from tests.support.scenarios import ASYNCIO, COROUTINES, PROCESS, THREAD, over, rows
 
 REPLACED = over(THREAD, PROCESS, COROUTINES)
@@ -130,26 +128,6 @@ def test_before_the_first_reset(
         pytest.raises(agym.WorkerDied, match="no room for the table"),
     ):
         envs.reset()
-
-
-def test_the_receiver_of_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread beside the worker's is no exception."""
-
-    def fail(self: Any, *arguments: Any) -> None:
-        raise RuntimeError("boom")
-
-    hand = Hand()
-    env = partial(Pool, batch_size=2, hand=hand)
-    with agym.make(env, 4, backend="native", autoreset="next_step") as envs:
-        envs.reset()
-        monkeypatch.setattr(PoolHost, "_take", fail)
-        monkeypatch.setattr(PoolHost, "_fail_pending", fail)
-        with pytest.raises(agym.WorkerDied, match="its thread raised RuntimeError: boom"):
-            envs.step([1] * 4)
-        monkeypatch.undo()
-        assert envs.restart() == [0, 1, 2, 3]
-        envs.reset()
-        envs.step([1] * 4)
 
 
 @pytest.fixture

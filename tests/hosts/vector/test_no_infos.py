@@ -9,7 +9,6 @@ from gymnasium.vector import SyncVectorEnv
 
 import agym
 from tests.support.envs import plain_envs as single
-from tests.support.envs.pool_envs import Hand, Pool
 from tests.support.envs.vector_envs import MODES
 
 
@@ -30,10 +29,3 @@ def test_nothing_is_told(mode: str) -> None:
                 assert info.keys() <= {"final_obs", "final_info"}
                 assert info.get("final_info", {}) == {}
         assert ended > 6
-
-
-def test_nor_by_pools() -> None:
-    with agym.make(partial(Pool, hand=Hand()), 4, infos="none", autoreset="next_step") as envs:
-        assert envs.reset()[1] == [{}] * 4
-        envs.send([1] * 4)
-        assert not any(envs.recv(2).infos)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import agym
+from agym._system.extras import installed
 from tests.support.drivers import APIS, played
 from tests.support.envs.plain_envs import Tally as SingleTally
 from tests.support.envs.vector_envs import Tally, Trap
@@ -36,10 +38,26 @@ class Other(Tally):
         super().__init__(num_envs + 1)
 
 
-class Asynchronous(Tally):
-    """Gives the results of some environments at a time."""
+class Partial(Tally):
+    """Returns the results of some environments at a time, as EnvPool and ALE's VectorEnv can."""
 
-    batch_size = 2
+    def __init__(self, num_envs: int, batch_size: int = 0) -> None:
+        super().__init__(num_envs)
+        self.batch_size = batch_size or num_envs
+
+
+class Configured(Tally):
+    """Says so as EnvPool does."""
+
+    def __init__(self, num_envs: int, batch_size: int) -> None:
+        super().__init__(num_envs)
+        self.config = {"batch_size": batch_size}
+
+
+PARTS_OF = (
+    r"has batch_size={0}, but agym steps all {1} environments .* together: leave batch_size out\."
+    r" With workers=N.* recv\(min_envs={0}\) gives the first that are done"
+)
 
 
 class Differs(Tally):
@@ -50,9 +68,17 @@ class Differs(Tally):
         self.single_action_space = spaces.Discrete(num_envs)
 
 
+ALE: list[Any] = []
+if installed("ale_py"):
+    atari = importlib.import_module("ale_py.vector_env").AtariVectorEnv
+    message = f"AtariVectorEnv {PARTS_OF.format(2, 4)}"
+    ALE.append((partial(atari, "pong"), {"batch_size": 2, "autoreset": "next_step"}, message))
+
+
 @pytest.mark.parametrize(
     ("env", "options", "message"),
     [
+        *ALE,
         ("Acrobot-v1", {}, "env='Acrobot-v1' has no vector_entry_point.*backend='process'"),
         ([Tally], {}, "not list: take backend='process'"),
         (SingleTally, {}, "does not take num_envs="),
@@ -66,7 +92,13 @@ class Differs(Tally):
             {"autoreset": "next_step"},
             "take autoreset='disabled'",
         ),
-        (Asynchronous, {}, "Asynchronous has batch_size=2.*leave batch_size out"),
+        (Partial, {"batch_size": 2}, f"environments 0 to 3: Partial {PARTS_OF.format(2, 4)}"),
+        (Configured, {"batch_size": 1}, f"Configured {PARTS_OF.format(1, 4)}"),
+        (
+            Partial,
+            {"batch_size": 4, "workers": 2},
+            f"environments . to .: Partial {PARTS_OF.format(4, 2)}",
+        ),
         (Differs, {"num_envs": 3, "workers": 2}, "environment 1 does not fit: its action_space"),
         (Tally, {"on_fault": "replay"}, "on_fault='replay'.*on_fault='restart'"),
         (Tally, {"on_fault": agym.FaultPolicy(capsule_dir="x")}, "capsule_dir plays the episode"),
@@ -76,6 +108,13 @@ class Differs(Tally):
 def test_what_cannot_be_made(env: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(agym.UsageError, match=message):
         agym.make(env, **{"num_envs": 4, "backend": "native", **options})
+
+
+def test_a_batch_of_all_environments_is_no_partial_one() -> None:
+    for options in ({}, {"batch_size": 4}):
+        with agym.make(Partial, 4, backend="native", **options) as envs:
+            envs.reset()
+            envs.step([1] * 4)
 
 
 @pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio"])
