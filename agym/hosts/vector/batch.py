@@ -1,4 +1,8 @@
-"""Checks the results of a vector environment."""
+"""Checks what a vector environment returns, and moves rows between batches.
+
+A batch of observations is a list of arrays ``[count, *shape]``, one per leaf: first the leaves with
+a fixed size, then the others, as arrays of objects.
+"""
 
 from __future__ import annotations
 
@@ -15,52 +19,6 @@ STEP = ("observations", "rewards", "terminated", "truncated", "info")
 RESET = ("observations", "info")
 
 
-class Columns:
-    """A batch of observations as columns ``[count, *shape]``, one per leaf with a fixed size."""
-
-    def __init__(self, layout: Layout, batch: Any, counts: Sequence[int], what: str) -> None:
-        """Split a batch: arrays nested like the space, sequences for leaves without a fixed size.
-
-        ``counts`` are the permitted numbers of rows. ``what`` names the origin in messages.
-
-        Raises:
-            ValueError: Nesting, shape or number of rows do not fit.
-            TypeError: The dtype does not fit.
-        """
-        try:
-            columns = layout.flatten(batch)
-            self.count = len(columns[0]) if columns else counts[0]
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{what} gave observations that do not fit: {error!r}") from error
-        if self.count not in counts:
-            raise ValueError(
-                f"{what} gave observations of {self.count} environments where"
-                f" {' or '.join(map(str, dict.fromkeys(counts)))} are expected"
-            )
-        self.fixed: list[Array] = []
-        for i in layout.fixed:
-            leaf, array = layout.leaves[i], np.asarray(columns[i])
-            assert leaf.dtype is not None
-            if array.shape != (self.count, *leaf.shape):
-                raise ValueError(
-                    f"{what} gave observations{leaf.path} of shape {array.shape} where its space"
-                    f" wants {(self.count, *leaf.shape)}"
-                )
-            if not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
-                raise TypeError(
-                    f"{what} gave observations{leaf.path} of dtype {array.dtype} where its space"
-                    f" wants {leaf.dtype}"
-                )
-            self.fixed.append(array)
-        self._objects = [columns[i] for i in layout.objects]
-        if any(len(column) != self.count for column in self._objects):
-            raise ValueError(f"{what} gave observations of unequal numbers of environments")
-
-    def objects(self, row: int) -> list[Any]:
-        """Return copies of the leaves without a fixed size of one row."""
-        return [copy_value(column[row]) for column in self._objects]
-
-
 def check_result(result: Any, form: Sequence[str], what: str) -> None:
     """Check the form of a result.
 
@@ -73,8 +31,8 @@ def check_result(result: Any, form: Sequence[str], what: str) -> None:
         raise TypeError(f"{what} gave an info that is no dict but {type(result[-1]).__name__}")
 
 
-def check_columns(result: Sequence[Any], count: int, what: str) -> list[Array]:
-    """Check the rewards and flags of a step's result.
+def check_scalars(result: Sequence[Any], count: int, what: str) -> list[Array]:
+    """Return the rewards and flags of a step's result.
 
     Raises:
         ValueError: There is not one per environment.
@@ -86,3 +44,61 @@ def check_columns(result: Sequence[Any], count: int, what: str) -> list[Array]:
                 f"{what} returned {name} of shape {array.shape} where ({count},) is expected"
             )
     return arrays
+
+
+def check_observations(
+    layout: Layout, batch: Any, counts: Sequence[int], what: str
+) -> tuple[int, list[Array]]:
+    """Return the number of environments in a batch, and its leaves.
+
+    Args:
+        layout: The layout of one observation.
+        batch: Arrays nested like the space, sequences for leaves without a fixed size.
+        counts: The permitted numbers of environments.
+        what: What returned it, for messages.
+
+    Raises:
+        ValueError: Nesting, shape or number of environments do not fit.
+        TypeError: The dtype does not fit.
+    """
+    try:
+        leaves = layout.flatten(batch)
+        count = len(leaves[0]) if leaves else counts[0]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"{what} gave observations that do not fit: {error!r}") from error
+    if count not in counts:
+        raise ValueError(
+            f"{what} gave observations of {count} environments where"
+            f" {' or '.join(map(str, dict.fromkeys(counts)))} are expected"
+        )
+    columns: list[Array] = []
+    for i in layout.fixed:
+        leaf, array = layout.leaves[i], np.asarray(leaves[i])
+        assert leaf.dtype is not None
+        if array.shape != (count, *leaf.shape):
+            raise ValueError(
+                f"{what} gave observations{leaf.path} of shape {array.shape} where its space"
+                f" wants {(count, *leaf.shape)}"
+            )
+        if not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
+            raise TypeError(
+                f"{what} gave observations{leaf.path} of dtype {array.dtype} where its space"
+                f" wants {leaf.dtype}"
+            )
+        columns.append(array)
+    for i in layout.objects:
+        if len(leaves[i]) != count:
+            raise ValueError(f"{what} gave observations of unequal numbers of environments")
+        column = np.empty(count, object)
+        for k, value in enumerate(leaves[i]):  # NumPy would make one array of equal sequences
+            column[k] = copy_value(value)
+        columns.append(column)
+    return count, columns
+
+
+def write(
+    blocks: Sequence[Array], chosen: Any, columns: Sequence[Array], given: Any = slice(None)
+) -> None:
+    """Copy the rows ``given`` of some arrays to the rows ``chosen`` of others."""
+    for block, column in zip(blocks, columns, strict=True):
+        block[chosen] = column[given]

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from agym.errors import UsageError
-from agym.protocol.attributes import MissingAttribute, Placeholder
+from agym.protocol import attributes
+from agym.protocol.attributes import Placeholder
 from agym.protocol.messages.failures import name_range
 from agym.protocol.messages.resets import Options, PerEnvOptions
 
 
-def options_of_all(options: Options, start: int, stop: int) -> dict[str, Any] | None:
+def options_of_all(options: Options, ids: range) -> dict[str, Any] | None:
     """Return the options of a reset, which must be the same for all environments of a VectorEnv.
 
     Raises:
@@ -26,13 +27,13 @@ def options_of_all(options: Options, start: int, stop: int) -> dict[str, Any] | 
     """
     if not isinstance(options, PerEnvOptions):
         return options
-    each = [options.get(slot) for slot in range(start, stop)]
-    if any(other != each[0] for other in each):
+    first = options.get(ids[0])
+    if any(options.get(slot) != first for slot in ids):
         raise UsageError(
-            f"{name_range(range(start, stop))} are one VectorEnv, which takes"
-            " the same options for all of them: give all the same"
+            f"{name_range(ids)} are one VectorEnv, which takes the same options for all of them:"
+            " give all the same"
         )
-    return each[0]
+    return first
 
 
 def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
@@ -61,19 +62,18 @@ def call(
         return [name(env, *arguments, **keywords)] * count
     if hasattr(env, "call"):
         return _each(env.call(name, *arguments, **keywords), count, name)
-    value = _look_up(env, name)
+    value = attributes.look_up(_layer(env, name), name)
     return [value(*arguments, **keywords) if callable(value) else value] * count
 
 
 def peek(env: Any, count: int, name: str) -> Sequence[Any]:
     """Return an attribute's values, or placeholders if it is missing or a method."""
+    if not hasattr(env, "get_attr"):
+        return [attributes.peek(_layer(env, name), name)] * count
     try:
-        if hasattr(env, "get_attr"):
-            return _each(env.get_attr(name), count, name)
-        value = _look_up(env, name)
+        return _each(env.get_attr(name), count, name)
     except AttributeError:
         return [Placeholder.MISSING] * count
-    return [Placeholder.METHOD if callable(value) else value] * count
 
 
 def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[Placeholder | None]:
@@ -95,25 +95,17 @@ def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[
             f"{name!r} is one attribute of {type(env).__name__}, which is one VectorEnv for"
             f" {len(values)} environments: set one value for all of them"
         )
-    path, _, last = name.rpartition(".")
-    setattr(_look_up(env, path) if path else _layer(env, last), last, value)
+    attributes.assign(_layer(env, name), name, value)
     return [None] * len(values)
 
 
-def _look_up(env: Any, name: str) -> Any:
-    first, *rest = name.split(".")
-    try:
-        value = getattr(_layer(env, first), first)
-        for part in rest:
-            value = getattr(value, part)
-    except AttributeError as error:
-        raise MissingAttribute(str(error)) from error
-    return value
-
-
 def _layer(env: Any, name: str) -> Any:
-    """Return the outermost wrapper that has an attribute, else the innermost environment."""
-    while not hasattr(env, name) and env is not env.unwrapped:
+    """Return the outermost wrapper that has an attribute, else the innermost environment.
+
+    Wrappers of vector environments do not look attributes up in what they wrap.
+    """
+    first = name.partition(".")[0]
+    while env is not env.unwrapped and (first == "unwrapped" or not hasattr(env, first)):
         env = env.env
     return env
 

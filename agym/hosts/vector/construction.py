@@ -1,21 +1,22 @@
 """Construction of ``gymnasium.vector.VectorEnv`` objects, and what is known of them.
 
 A VectorEnv cannot be asked what it can do beyond Gymnasium's base class, so everything known of
-particular ones (Gymnasium's, ALE's, EnvPool's) is in this file: see :class:`Traits`.
+particular ones (Gymnasium's, ALE's, EnvPool's, agym's rule books) is in this file: see
+:class:`Traits`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agym.errors import UsageError
 from agym.hosts.episode import name_of
@@ -50,18 +51,19 @@ class VectorFactory:
             # Environment i gets seed + i, as in Gymnasium, so that no two workers have equal seeds.
             keywords["seed"] = seed + first
         parameter = self.parameters.get(MODE_KEYWORD)
-        # The host itself holds finished environments, in any mode, and ALE has no DISABLED. Only
-        # agym's rule books leave a finished game, and its random numbers, as they are.
-        wanted = mode is not None and MODE_KEYWORD not in keywords
-        wanted = wanted and (mode is not AutoresetMode.DISABLED or _holds(self._creator))
-        if wanted and parameter is not None and _mode(parameter.default) is not mode:
-            keywords[MODE_KEYWORD] = mode
+        # The host itself repeats the rows of finished environments, in any mode, and ALE has no
+        # DISABLED. Only agym's rule books leave a finished game, and its random numbers, as it is.
+        wanted = mode is not AutoresetMode.DISABLED or _is_rule_book(self._creator)
+        if mode is None or parameter is None or _mode(parameter.default) is mode:
+            wanted = False
+        if wanted:
+            keywords.setdefault(MODE_KEYWORD, mode)
         copies = self.parameters.get("copy")
         if copies is not None and copies.default is True:
             keywords.setdefault("copy", False)  # the host copies the results
         env = self._build(**keywords)
         check_made(env)
-        if first and _is_envpools(env) and not isinstance(seed, int):
+        if first and _known_of(env) is ENVPOOL and not isinstance(seed, int):
             env.close()
             raise UsageError(
                 f"{type(env).__name__} gets its seed from its constructor alone, so all workers"
@@ -125,19 +127,18 @@ class Traits:
             if it only takes an integer.
         renders_ids: ``render`` takes ``env_ids``, and returns one frame without (EnvPool).
         compiled: It takes actions only in the dtype of their space (ALE, EnvPool).
-        writes_into: It steps in two halves (agym's rule books): ``play(actions)``, which it does
-            not keep, and ``show_into(observations, rewards, terminated, truncated, finals)``, which
-            writes the results into arrays of the caller and returns the info.
-        holds: Under DISABLED, a step leaves finished environments as they are (agym's rule books).
+        rule_book: It is one of agym's rule books. These step in two halves: ``play(actions)``,
+            which it does not keep, and ``show_into(observations, rewards, terminated, truncated,
+            finals)``, which writes the results into arrays of the caller and returns the info.
+            Under DISABLED, a step leaves finished environments as they are.
     """
 
     mode: AutoresetMode
-    reset_mask: bool
-    seeds: str
-    renders_ids: bool
+    reset_mask: bool = False
+    seeds: str = "none"
+    renders_ids: bool = False
     compiled: bool = False
-    writes_into: bool = False
-    holds: bool = False
+    rule_book: bool = False
 
     @classmethod
     def of(cls, env: Any) -> Traits:
@@ -155,18 +156,9 @@ class Traits:
                 f"{type(env).__name__} does not say what follows an episode's end: give it"
                 f" metadata={{{MODE_KEYWORD!r}: gymnasium.vector.AutoresetMode...}}"
             )
-        ales, pools, gymnasiums = (_is_ales(env), _is_envpools(env), _is_gymnasiums(env))
-        # Required by Gymnasium's definition of DISABLED; otherwise known, or declared.
-        masks = mode is AutoresetMode.DISABLED or ales or pools or gymnasiums
-        return cls(
-            mode,
-            masks or bool(env.metadata.get("reset_mask")),
-            "array" if ales else "list" if gymnasiums else env.metadata.get("reset_seeds", "none"),
-            pools,
-            ales or pools,
-            env is env.unwrapped and hasattr(env, "show_into"),
-            env is env.unwrapped and _holds(env),
-        )
+        traits = cls(mode, **_known_of(env), rule_book=env is env.unwrapped and _is_rule_book(env))
+        # Gymnasium's definition of DISABLED requires it.
+        return replace(traits, reset_mask=True) if mode is AutoresetMode.DISABLED else traits
 
     def unsupported_mode(self, asked: AutoresetMode, name: str) -> str | None:
         """Return why an ``autoreset`` mode is not available, ``None`` if it is."""
@@ -183,20 +175,18 @@ class Traits:
     def seed_argument(self, seeds: SeedList | None, mask: Array) -> Any:
         """Convert the seeds of a reset to the form that the program takes.
 
-        There is one per environment in ``mask``, which is ``bool[num_envs]``, or none at all.
+        There is one per environment, or none at all; ``mask`` are those that are reset.
         """
         if seeds is None:
             return None
         if self.seeds == "array":
-            return np.array([-1 if seed is None else seed for seed in seeds])  # ALE's no seed
+            chosen = [seeds[i] for i in np.flatnonzero(mask).tolist()]
+            return np.array([-1 if seed is None else seed for seed in chosen])  # ALE's no seed
         if mask.all() and is_consecutive(seeds):
             return seeds[0]
         if self.seeds == "none":
             raise UsageError(SEEDS)
-        every: list[int | None] = [None] * len(mask)
-        for i, seed in zip(np.flatnonzero(mask).tolist(), seeds, strict=True):
-            every[i] = seed
-        return every
+        return list(seeds)
 
     def unsupported_reset(self, whole: bool, seeds: SeedList | None) -> str | None:
         """Return why some environments of one VectorEnv cannot be reset with these seeds."""
@@ -208,7 +198,32 @@ class Traits:
         return f"{SEEDS}: reset all of them with one integer, which gives environment i seed + i"
 
 
-def _holds(program: Any) -> bool:
+# What is known of the classes of other libraries, by the beginning of their modules' names.
+GYMNASIUM: Final = {"reset_mask": True, "seeds": "list"}
+ALE: Final = {"reset_mask": True, "seeds": "array", "compiled": True}
+ENVPOOL: Final = {"reset_mask": True, "renders_ids": True, "compiled": True}
+KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
+    "gymnasium.vector.sync_vector_env": GYMNASIUM,
+    "gymnasium.vector.async_vector_env": GYMNASIUM,
+    "ale_py.": ALE,
+    "envpool.": ENVPOOL,
+}
+
+
+def _known_of(env: Any) -> Mapping[str, Any]:
+    """Return the traits that the class of an environment implies, else those that it declares."""
+    for base in type(env.unwrapped).__mro__:
+        for module, traits in KNOWN.items():
+            if base.__module__.startswith(module):
+                return traits
+    declared = env.metadata
+    return {
+        "reset_mask": bool(declared.get("reset_mask")),
+        "seeds": declared.get("reset_seeds", "none"),
+    }
+
+
+def _is_rule_book(program: Any) -> bool:
     """Return whether a class, or an environment, is of one of agym's rule books."""
     return bool(getattr(program, "same_games", False))
 
@@ -269,15 +284,3 @@ def _mode(value: Any) -> AutoresetMode | None:
         return AutoresetMode(value)
     except ValueError:
         return None
-
-
-def _is_gymnasiums(env: Any) -> bool:
-    return isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-
-
-def _is_ales(env: Any) -> bool:
-    return type(env.unwrapped).__module__.startswith("ale_py.")
-
-
-def _is_envpools(env: Any) -> bool:
-    return any(base.__module__.startswith("envpool.") for base in type(env.unwrapped).__mro__)

@@ -1,15 +1,16 @@
 """VectorHost: the environments of one worker as one VectorEnv, a ``gymnasium.vector.VectorEnv``.
 
 It steps, resets, renders and closes them together, and copies whole batches between the program and
-the slot table, one copy per leaf. Some rows differ from what the program returned::
+the slot table, one copy per leaf. Some rows are not what the program returned::
 
-    actions --> VectorEnv.step --> batch --> rows <-- cut off: replaced after a fault
-                                                  <-- due:     reset by the host, not stepped
-                                                  <-- held:    finished, under autoreset="disabled"
+    actions --> VectorEnv.step --> batch --> rows <-- reset by the host: DUE, but not by the program
+                                               ^
+                                               '----- repeated: HELD, or CUT off by a fault
 
-Held rows are independent of the program's own mode: the program continues these environments, and
-the results are ignored. In Gymnasium's mode ``DISABLED`` they are reset before the program's next
-step, since finished environments must not be stepped, unless the program leaves them as they are.
+Which rows these are follows from the phases of the environments (``hosts/episode.py``). They do not
+depend on the program's own mode: the program continues held environments too, and the results are
+ignored. In Gymnasium's mode ``DISABLED`` they are reset before the program's next step, since
+finished environments must not be stepped, unless the program leaves them as they are.
 """
 
 from __future__ import annotations
@@ -26,13 +27,18 @@ from agym.errors import SnapshotError, UsageError
 from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.rows import Rows
 from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
 from agym.hosts.snapshots.ways import Copy, EnvState
-from agym.hosts.vector.batch import RESET, STEP, Columns, check_columns, check_result
+from agym.hosts.vector.batch import (
+    RESET,
+    STEP,
+    check_observations,
+    check_result,
+    check_scalars,
+    write,
+)
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
-from agym.hosts.vector.construction import Traits, check_vector, describe_vector
-from agym.hosts.vector.held_rows import HeldRows
+from agym.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.infos.vector import VectorInfos, split_info, take_columns
 from agym.protocol.messages.completions import Completion, Description, Payload
@@ -54,14 +60,13 @@ from agym.protocol.messages.operations import (
     TakeSnapshot,
 )
 from agym.protocol.messages.resets import lasting
-from agym.protocol.metrics.gauges import Meter, clock
+from agym.protocol.metrics.gauges import clock
 from agym.protocol.table import Plane, SlotTable
-from agym.protocol.typing import Array
+from agym.protocol.typing import Array, Info
 from agym.protocol.value_copies import copy_info, copy_value
 
-# A dict for each environment, or all in vector form.
-Infos = list[dict[str, Any]]
-Finals = dict[int, tuple[Any, dict[str, Any]]]
+# One for each environment; empty if none has any.
+Infos = Sequence[Info]
 
 NO_STATE = (
     "{} has no get_state(index) and set_state(index, state), which give the state of one game"
@@ -112,11 +117,10 @@ class VectorHost(Host):
         """Reset the state of the episodes, for a new VectorEnv."""
         self._began = False
         self._phases = np.full(self._count, Phase.RUNNING, np.int8)
-        self._held = HeldRows()
         # Environments whose episode ended with the program's last step, as the program knows.
         self._over = np.zeros(self._count, bool)
-        # The last known observations of environments that were cut off.
-        self._cut: dict[int, Any] = {}
+        # The rows that HELD and CUT environments repeat: observations and flags.
+        self._kept: list[Array] = []
 
     # ---------------------------------------------------------------- life
 
@@ -128,7 +132,8 @@ class VectorHost(Host):
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         try:
-            return {self.first: self._make()}, []
+            self._description = self._make()
+            return {self.first: self._description}, []
         except self._catch as exception:
             return {}, [self._failed(exception, "make", self.first, self.stop)]
 
@@ -143,12 +148,13 @@ class VectorHost(Host):
         return describe_vector(self._env)
 
     def attach(self, table: SlotTable) -> None:
-        self._description = describe_vector(self._env)
-        self.table, self._layout = table, table.observation
-        self._action_layout = table.action
+        super().attach(table)
         self._actions = [block[self.first : self.stop] for block in table.actions]
-        self._meter = Meter(table.gauges, self.first)
-        self._rows = Rows(table, self.first, self.stop)
+        # Leaves of observations without a fixed size, which are not in the table: of the latest
+        # rows, and of those that ended episodes under same-step autoreset.
+        objects = range(len(self._layout.objects))
+        self._objects_here = [np.empty(self._count, object) for _ in objects]
+        self._final_objects = [np.empty(self._count, object) for _ in objects]
 
     def close(self) -> list[Failure]:
         """Close the program. Idempotent."""
@@ -224,91 +230,100 @@ class VectorHost(Host):
 
     def _step(self, step: Step) -> None:
         timed = self._meter.begin(self.first, self.stop, whole=True)
-        begun = clock()
-        rows = self._rows.plane(step.plane, self.first, self.stop)
-        infos: Any = []
-        phases = self._phases
-        due, cut = self._due, phases == Phase.CUT
-        ours = due | cut
-        finals: Finals = {}
-        if not ours.all():
-            plain = not ours.any() and not (phases == Phase.HELD).any()
-            infos, finals = self._step_env(step, rows, vector_form=self._vector_infos and plain)
-        if finals or ours.any() or (self._rule.resets_now and self._over.any()):
-            infos = infos or [{} for _ in range(self._count)]
-        if ours.any():
-            self._put_cut(rows, infos)
-            self._begin(due, rows, infos)
-            with self._guard:
-                rows.rewards[due], rows.terminated[due], rows.truncated[due] = 0.0, False, False
-        if finals or phases.any() or self._over.any():
-            self._end_episodes(rows, infos, finals, cut)
+        started = clock()
+        rows, phases = self._plane(step.plane), self._phases
+        new_episodes = phases == Phase.DUE
+        reset = new_episodes & ~self._over  # the program does not reset these by itself
+        repeated = phases >= Phase.HELD
+        replaced = reset | repeated
+        infos: Infos = []
+        if not replaced.all():
+            infos = self._step_program(step, rows, replaced)
+        if reset.any():
+            infos = self._reset_rows(reset, rows, infos)
+            self._clear(rows, reset)
+        if repeated.any():
+            infos = self._repeat(repeated, rows, infos)
+        ended = rows.terminated | rows.truncated
+        if self._rule.resets_now and ended.any():
+            infos = self._reset_now(ended, replaced, rows, infos)
+            new_episodes |= ended
+        if ended.any() or phases.any():
+            self._phases = self._rule.table[phases, ended.astype(np.int8)]
+            held = (self._phases == Phase.HELD) & ~repeated
+            if held.any():
+                write(self._rows_to_repeat, held, _columns(rows), held)
+        if new_episodes.any():
+            self._count_episodes(new_episodes)
+        self._payload.objects = self._objects_of(rows.observations)
         self._put_infos(infos)
-        self._infos = infos or self._no_infos
+        self._infos = cast("list[Info]", infos or self._no_infos)
         if timed:
-            self._meter.timed_alike(self.first, self.stop, (clock() - begun) // self._count)
+            self._meter.timed_alike(self.first, self.stop, (clock() - started) // self._count)
         self._meter.end(self._count, timed=timed)
-
-    @property
-    def _due(self) -> Array:
-        """The environments that the host must reset, because the program does not."""
-        due: Array = (self._phases == Phase.DUE) & ~self._over
-        return due
 
     def _batch(self, parts: Sequence[Any] | None) -> Any:
         """Return the actions in the form that the program takes; copies, if it may keep them.
 
         ``parts`` are those without a fixed size.
         """
+        layout = self.table.action
         if parts and type(parts[0]) is GivenAction:
-            actions = [given.action for given in parts]
-            return self._action_layout.batch(actions, cast=self.traits.compiled)
+            return layout.batch([given.action for given in parts], cast=self.traits.compiled)
         blocks = self._actions
-        if not self.traits.writes_into:
+        if not self.traits.rule_book:
             blocks = [block.copy() for block in blocks]
-        return self._action_layout.join(blocks, list(zip(*parts or (), strict=True)))
+        return layout.join(blocks, list(zip(*parts or (), strict=True)))
 
-    def _step_env(
-        self, step: Step, rows: Plane, *, vector_form: bool
-    ) -> tuple[Infos | VectorInfos, Finals]:
-        """Step the program, and write its results.
+    def _step_program(self, step: Step, rows: Plane, replaced: Array) -> Infos:
+        """Step the program, write its results, and return its infos.
 
-        With ``vector_form``, infos are returned whole, if the program does all that follows an
-        episode's end.
-
-        Returns:
-            The infos, empty if there are none; and the final observation and info of each episode
-            after which the program has already reset.
+        ``replaced`` are the environments whose rows the host replaces.
         """
         while self._injected_faults:
             self._injected_faults.pop().trigger()
-        mode, over = self.traits.mode, self._over
-        if over.any():
-            if mode is AutoresetMode.DISABLED and not self.traits.holds:
-                self._begin(over)
-            self._count_episodes(over & (self._phases != Phase.HELD))
-        vector_form = vector_form and mode is self._autoreset
-        finals_here = rows.final[0] if rows.final and not vector_form else None
-        if self.traits.writes_into:
-            info = self._step_into(step, rows, finals_here)
+        traits = self.traits
+        if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
+            self._reset_program(self._over)
+        # Infos stay in vector form, if the program does all that follows an episode's end.
+        vector_form = self._vector_infos and traits.mode is self._autoreset and not replaced.any()
+        finals_written = traits.rule_book and bool(rows.final) and not vector_form
+        if traits.rule_book:
+            info = self._step_into(step, rows, rows.final[0] if finals_written else None)
         else:
             info = self._step_and_copy(step, rows)
-        self._over = ended = rows.terminated | rows.truncated
-        resets = mode is AutoresetMode.SAME_STEP and bool(ended.any())
-        if resets:
-            self._count_episodes(ended & (self._phases != Phase.HELD))
-            self._over = np.zeros_like(over)
+        ended = rows.terminated | rows.truncated
+        resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
+        self._over = np.zeros_like(ended) if resets else ended
         if vector_form:
             infos = self._take_vector_infos(info, ended if resets else None)
             if infos is not None:
-                return infos, {}
-        finals = {}
+                return infos
         if resets:
-            written = self.traits.writes_into and finals_here is not None
-            finals = self._take_finals(info, ended, written=written)
-        return split_info(info, self._count), finals
+            return self._take_finals(info, ended & ~replaced, rows, written=finals_written)
+        return split_info(info, self._count)
 
-    def _take_vector_infos(self, info: dict[str, Any], ended: Array | None) -> VectorInfos | None:
+    def _step_into(self, step: Step, rows: Plane, finals: Array | None) -> Info:
+        """Step a program that writes the rows itself. Only its second half needs the guard."""
+        self._env.play(self._batch(step.parts))
+        with self._guard:
+            info: Info = self._env.show_into(
+                rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
+            )
+        return info
+
+    def _step_and_copy(self, step: Step, rows: Plane) -> Info:
+        """Step a program that returns arrays of its own."""
+        result = self._env.step(self._batch(step.parts))
+        check_result(result, STEP, "step")
+        _, columns = check_observations(self._layout, result[0], (self._count,), "step")
+        scalars = check_scalars(result, self._count, "step")
+        with self._guard:
+            write(rows.observations, slice(None), columns)
+            rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
+        return {**result[4]}
+
+    def _take_vector_infos(self, info: Info, ended: Array | None) -> VectorInfos | None:
         """Return infos in vector form, if they have it and nothing in them is read here.
 
         ``ended`` are the environments that the program has reset, if any.
@@ -324,102 +339,53 @@ class VectorHost(Host):
         columns = take_columns(info, self._count)
         return None if columns is None else VectorInfos(self._count, columns)
 
-    def _step_into(self, step: Step, rows: Plane, finals: Array | None) -> dict[str, Any]:
-        """Step a program that writes the rows itself. Only its second half needs the guard."""
-        self._env.play(self._batch(step.parts))
-        with self._guard:
-            info: dict[str, Any] = self._env.show_into(
-                rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
-            )
-        return info
+    def _take_finals(self, info: Info, ended: Array, rows: Plane, *, written: bool) -> Infos:
+        """Return the infos of a step after which the program has reset what ``ended``.
 
-    def _step_and_copy(self, step: Step, rows: Plane) -> dict[str, Any]:
-        """Step a program that returns arrays of its own."""
-        result = self._env.step(self._batch(step.parts))
-        check_result(result, STEP, "step")
-        columns = Columns(self._layout, result[0], (self._count,), "step")
-        scalars = check_columns(result, self._count, "step")
-        with self._guard:
-            self._put(rows, columns, slice(None))
-            rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
-        return {**result[4]}
-
-    def _take_finals(self, info: dict[str, Any], over: Array, *, written: bool) -> Finals:
-        """Remove and return the final observations and infos of finished episodes.
-
-        ``written`` says that the program wrote the observations into the rows. Then only infos are
-        left to deliver, and nothing is returned.
+        The last observations and infos of these episodes are the final ones under same-step
+        autoreset, else those of this step. ``written`` says that the program has written the
+        observations.
         """
-        if written:
-            info.pop("_final_info")
-            infos = split_info(info.pop("final_info"), self._count)
-            ended = np.flatnonzero(over).tolist() if infos else ()
-            self._payload.final_infos.update((self.first + i, infos[i]) for i in ended)
-            return {}
-        observations = info.pop("final_obs", None)
-        if observations is None:
+        batch = info.pop("final_obs", None)
+        if batch is None and not written:
             raise ValueError("step gave no info['final_obs'], as AutoresetMode.SAME_STEP wants")
-        infos = split_info(info.pop("final_info", {}), self._count)
-        infos = infos or [{} for _ in range(self._count)]
+        last_infos = split_info(info.pop("final_info", {}), self._count) or self._no_infos
         info.pop("_final_obs", None)
         info.pop("_final_info", None)
-        if not (isinstance(observations, np.ndarray) and observations.dtype.hasobject):
-            observations = self._layout.rows(observations, self._count)
-        return {i: (observations[i], infos[i]) for i in np.flatnonzero(over).tolist()}
-
-    def _put_cut(self, rows: Plane, infos: Infos) -> None:
-        """Write the rows of replaced environments: their episode is truncated."""
-        cut, self._cut = self._cut, {}
-        for i, observation in cut.items():
-            infos[i] = {}
+        infos = split_info(info, self._count)
+        chosen = np.flatnonzero(ended).tolist()
+        finals = {i: last_infos[i] for i in chosen}
+        if chosen and not written:
+            if not (isinstance(batch, np.ndarray) and batch.dtype.hasobject):
+                batch = self._layout.rows(batch, self._count)
+            columns = self._columns_of([batch[i] for i in chosen])
             with self._guard:
-                self._put_one(rows.observations, i, observation, self._payload.objects)
-                rows.rewards[i], rows.terminated[i], rows.truncated[i] = 0.0, False, True
+                write(rows.final if self._rule.resets_now else rows.observations, chosen, columns)
+            if self._rule.resets_now:
+                finals = {i: self._rows.with_final(final, batch[i]) for i, final in finals.items()}
+        if not self._rule.resets_now:
+            return self._with(infos, finals)
+        self._payload.final_infos = {self.first + i: final for i, final in finals.items() if final}
+        return infos
 
-    def _end_episodes(
-        self,
-        rows: Plane,
-        infos: Infos,
-        finals: Finals,
-        cut: Array,
-    ) -> None:
-        """Apply the autoreset mode where the program does not do so by itself."""
-        phases, objects = self._phases, self._payload.objects
-        if self._rule.resets_now:
-            self._reset_ended(rows, infos, finals, self._over | cut)
-        else:
-            with self._guard:
-                for i, (observation, info) in finals.items():
-                    self._put_one(rows.observations, i, observation, objects)
-                    infos[i] = info
-                self._held.put(rows, phases == Phase.HELD, infos, objects, self.first)
-        ended = rows.terminated | rows.truncated
-        self._phases = self._rule.table[phases, ended.astype(np.int8)]
-        held = (self._phases == Phase.HELD) & (phases != Phase.HELD)
-        if held.any():
-            self._held.keep(rows, held, objects, self.first)
-
-    def _reset_ended(
-        self,
-        rows: Plane,
-        infos: Infos,
-        finals: Finals,
-        ours: Array,
-    ) -> None:
-        """Same-step autoreset: keep final rows, and reset what the program did not (``ours``)."""
+    def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
+        """Write kept rows, without reward; return the infos without theirs."""
         with self._guard:
-            for i, (observation, info) in finals.items():
-                self._put_one(rows.final, i, observation, self._payload.final_objects)
-                final_info = self._rows.with_final(info, observation)
-                self._payload.final_infos[self.first + i] = final_info
-            for block, final in zip(rows.observations, rows.final, strict=True):
-                final[ours] = block[ours]
-        for i in np.flatnonzero(ours).tolist():
-            slot = self.first + i
-            self._payload.final_infos[slot], infos[i] = infos[i], {}
-            if slot in self._payload.objects:
-                self._payload.final_objects[slot] = self._payload.objects[slot]
-        self._begin(ours, rows, infos)
+            write(_columns(rows), repeated, self._kept, repeated)
+            rows.rewards[repeated] = 0.0
+        return self._with(infos, {i: {} for i in np.flatnonzero(repeated).tolist() if infos})
+
+    def _reset_now(self, ended: Array, replaced: Array, rows: Plane, infos: Infos) -> Infos:
+        """Apply same-step autoreset: reset what the program has not, and keep the final rows."""
+        left = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
+        if left.any():
+            with self._guard:
+                write(rows.final, left, rows.observations, left)
+            for i in np.flatnonzero(left).tolist() if infos else ():
+                self._payload.final_infos[self.first + i] = infos[i]
+            infos = self._reset_rows(left, rows, infos)
+        self._payload.final_objects = self._objects_of(rows.final, ended)
+        return infos
 
     # ---------------------------------------------------------------- reset
 
@@ -429,85 +395,86 @@ class VectorHost(Host):
         chosen = slice(operation.start - self.first, operation.stop - self.first)
         mask = np.zeros(self._count, bool)
         mask[chosen] = True
-        seeds = reset.seeds
-        for i, seed in zip(range(self._count)[chosen], seeds or (), strict=False):
-            if seed is not None:
-                self._episodes[i].seed = seed
-        options = options_of_all(reset.options, operation.start, operation.stop)
-        for i in range(self._count)[chosen]:
-            self._episodes[i].options = lasting(reset.options)
-            self._cut.pop(i, None)
+        seeds: list[int | None] = [None] * self._count
+        seeds[chosen] = reset.seeds or seeds[chosen]
+        for episode, seed in zip(self._episodes[chosen], seeds[chosen], strict=True):
+            episode.seed = episode.seed if seed is None else seed
+        options = options_of_all(reset.options, range(operation.start, operation.stop))
+        for episode in self._episodes[chosen]:
+            episode.options = lasting(reset.options)
         self._phases[mask] = Phase.RUNNING
-        rows = self._rows.plane(reset.plane, self.first, self.stop)
-        infos: Infos = [{} for _ in range(self._count)]
-        self._begin(mask, rows, infos, seeds, options)
-        with self._guard:
-            rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
+        rows = self._plane(reset.plane)
+        infos = self._reset_rows(mask, rows, [], seeds, options)
+        self._clear(rows, mask)
+        self._count_episodes(mask)
+        self._payload.objects = self._objects_of(rows.observations, mask)
         self._put_infos(infos)
         self._infos = [*self._infos]
-        self._infos[chosen] = infos[chosen]
+        self._infos[chosen] = (infos or self._no_infos)[chosen]
 
-    def _begin(
+    def _reset_rows(
         self,
         mask: Array,
-        rows: Plane | None = None,
-        infos: Infos | None = None,
-        seeds: Sequence[int | None] | None = None,
+        rows: Plane,
+        infos: Infos,
+        seeds: SeedList | None = None,
         options: dict[str, Any] | None = None,
-    ) -> None:
-        """Begin episodes.
+    ) -> Infos:
+        """Reset environments, and write their observations; return the infos with theirs."""
+        count, columns, reset_infos = self._reset_program(mask, seeds, options)
+        chosen = np.flatnonzero(mask)
+        # For some of the environments, a VectorEnv may return all rows, as Gymnasium's do, or only
+        # theirs.
+        given = chosen if count == self._count else np.arange(len(chosen))
+        with self._guard:
+            write(rows.observations, chosen, columns, given)
+        each = reset_infos or self._no_infos
+        pairs = zip(chosen.tolist(), given.tolist(), strict=True)
+        return self._with(infos, {i: each[k] for i, k in pairs})
+
+    def _reset_program(
+        self, mask: Array, seeds: SeedList | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, list[Array], list[Info]]:
+        """Reset environments of the program.
 
         Args:
             mask: The environments, ``bool[count]``.
-            rows: Receives their observations; ``None`` to discard them.
-            infos: Receives their infos.
-            seeds: A seed for each.
+            seeds: A seed or ``None`` for each environment.
             options: Options, by default those of the last explicit reset.
+
+        Returns:
+            For how many environments it returned something; their observations and infos.
         """
-        chosen = np.flatnonzero(mask)
-        if not len(chosen):
-            return
-        # The first reset of a VectorEnv is of all environments, even if some results are discarded.
-        whole = len(chosen) == self._count or not self._began
+        chosen = np.flatnonzero(mask).tolist()
+        if not self._began:  # the first reset is of all, even if some results are discarded
+            mask = np.ones_like(mask)
         options = copy.deepcopy(options or self._episodes[chosen[0]].options)
-        if not whole:
+        if not mask.all():
             options = {**(options or {}), "reset_mask": mask.copy()}
-        seeds = self._seeds_of(chosen.tolist(), seeds)
-        if seeds is not None and whole and len(chosen) < self._count:
-            by_env = dict(zip(chosen.tolist(), seeds, strict=True))
-            seeds = [by_env.get(i) for i in range(self._count)]
-        seed = self.traits.seed_argument(seeds, np.ones_like(mask) if whole else mask)
+        seed = self.traits.seed_argument(self._seeds_of(chosen, seeds), mask)
         self._resetting = True
         result = self._env.reset(seed=seed, options=options)
         check_result(result, RESET, "reset")
-        # For some of the environments, a VectorEnv may return all rows, as Gymnasium's do, or only
-        # theirs.
-        columns = Columns(self._layout, result[0], (self._count, len(chosen)), "reset")
-        split = split_info(result[1], columns.count)
+        counts = (self._count, len(chosen))
+        count, columns = check_observations(self._layout, result[0], counts, "reset")
+        infos = split_info(result[1], count)
         self._resetting, self._began = False, True
-        self._over &= ~mask & (not whole)
-        if rows is None or infos is None:
-            return
-        given = chosen if columns.count == self._count else np.arange(len(chosen))
-        with self._guard:
-            self._put(rows, columns, chosen, given)
-        for i, k in zip(chosen.tolist(), given.tolist(), strict=True) if split else ():
-            infos[i] = split[k]
-        self._count_episodes(mask)
+        self._over = self._over & ~mask
+        return count, columns, infos
 
-    def _seeds_of(
-        self, chosen: list[int], seeds: Sequence[int | None] | None
-    ) -> Sequence[int | None] | None:
+    def _seeds_of(self, chosen: list[int], seeds: SeedList | None) -> SeedList | None:
         """Return the seeds of a reset, by default those for replacements after a fault."""
-        reseeds = [self._episodes[i].reseed for i in chosen]
+        first = self._episodes[chosen[0]].reseed
         for i in chosen:
             self._episodes[i].reseed = None
         if seeds is not None and any(seed is not None for seed in seeds):
             return seeds
-        first = reseeds[0]
         if first is None or (len(chosen) < self._count and self.traits.seeds == "none"):
             return None
-        return [first + k for k in range(len(chosen))]
+        reseeds: list[int | None] = [None] * self._count
+        for k, i in enumerate(chosen):
+            reseeds[i] = first + k
+        return reseeds
 
     # ---------------------------------------------------------------- after a fault
 
@@ -526,7 +493,9 @@ class VectorHost(Host):
             self._import_env(i, restore)
             self._numbers[i] = restore.episode
             if restore.observation is not None:
-                self._cut[i], self._phases[i] = restore.observation, Phase.CUT
+                self._phases[i] = Phase.CUT
+                flags = [np.array([False]), np.array([True])]
+                write(self._rows_to_repeat, [i], [*self._columns_of([restore.observation]), *flags])
 
     # ---------------------------------------------------------------- snapshots
 
@@ -538,7 +507,7 @@ class VectorHost(Host):
             return taken
         for slot, plane in zip(range(operation.start, operation.stop), message.planes, strict=True):
             i = slot - self.first
-            if i in self._cut:
+            if self._phases[i] == Phase.CUT:
                 taken[i] = CUT_OFF
                 continue
             episode = self._episodes[i]
@@ -552,7 +521,7 @@ class VectorHost(Host):
         """Continue environments from states."""
         message = cast(Restore, operation.message)
         if not self._began:
-            self._begin(np.ones(self._count, bool))
+            self._reset_program(np.ones(self._count, bool))
         for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
             i = slot - self.first
             if state.way != "program":
@@ -562,14 +531,12 @@ class VectorHost(Host):
             episode = self._rule.restored(state.episode, state.observation, state.flags)
             self._episodes[i] = episode
             self._phases[i], self._numbers[i] = episode.phase, episode.number
-            self._cut.pop(i, None)
-            rows = self._rows.plane(message.plane, self.first, self.stop)
+            rows = self._plane(message.plane)
             with self._guard:
-                self._put_one(rows.observations, i, state.observation, self._payload.objects)
+                write(rows.observations, [i], self._columns_of([state.observation]))
                 rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
-                if episode.phase is Phase.HELD:
-                    only = np.arange(self._count) == i
-                    self._held.keep(rows, only, self._payload.objects, self.first)
+            if episode.phase is Phase.HELD:
+                write(self._rows_to_repeat, [i], _columns(rows), [i])
             self._infos = [*self._infos]
             (self._infos[i],) = self._filter.running([state.info])
             if self._infos[i]:
@@ -588,26 +555,51 @@ class VectorHost(Host):
         Restore: _restore,
     }
 
-    # ---------------------------------------------------------------- rows
+    # ---------------------------------------------------------------- rows and infos
 
-    def _put(self, rows: Plane, columns: Columns, chosen: Any, given: Any = slice(None)) -> None:
-        """Write rows of a batch of observations."""
-        for block, column in zip(rows.observations, columns.fixed, strict=True):
-            block[chosen] = column[given]
-        if self._layout.objects:
-            slots = range(self.first, self.stop)
-            chosen, given = np.arange(self._count)[chosen], np.arange(columns.count)[given]
-            for i, k in zip(chosen.tolist(), given.tolist(), strict=True):
-                self._payload.objects[slots[i]] = columns.objects(k)
+    def _plane(self, number: int) -> Plane:
+        """Return the rows of a plane, in which observations have all of their leaves."""
+        rows = self._rows.plane(number, self.first, self.stop)
+        if not self._layout.objects:
+            return rows
+        observations = [*rows.observations, *self._objects_here]
+        final = [*rows.final, *self._final_objects] if self.table.final else []
+        scalars = rows.rewards, rows.terminated, rows.truncated
+        return Plane(observations, final, *scalars, rows.infos, rows.final_infos)
 
-    def _put_one(
-        self, blocks: list[Array], i: int, observation: Any, objects: dict[int, list[Any]]
-    ) -> None:
-        slot = self.first + i
-        rows = [block[i : i + 1] for block in blocks]
-        objects.update(self._rows.write(rows, [observation], slot) or {})
+    @property
+    def _rows_to_repeat(self) -> list[Array]:
+        """The kept rows, for writing. Many runs never need their memory."""
+        if not self._kept:
+            self._kept = [np.empty_like(column) for column in _columns(self._plane(0))]
+        return self._kept
 
-    def _put_infos(self, infos: Infos | VectorInfos) -> None:
+    def _columns_of(self, observations: Sequence[Any]) -> list[Array]:
+        """Return the leaves of single observations as a batch."""
+        batch = self._layout.batch(observations)
+        return check_observations(self._layout, batch, (len(observations),), "the program")[1]
+
+    def _objects_of(self, blocks: list[Array], mask: Any = ...) -> dict[int, list[Any]]:
+        """Return the leaves without a fixed size of some environments, by id."""
+        columns = blocks[len(self._layout.fixed) :]
+        chosen = np.arange(self._count)[mask].tolist() if columns else ()
+        return {self.first + i: [column[i] for column in columns] for i in chosen}
+
+    def _clear(self, rows: Plane, mask: Array) -> None:
+        """Write the rewards and flags of resets."""
+        with self._guard:
+            rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
+
+    def _with(self, infos: Infos, changed: dict[int, Info]) -> Infos:
+        """Return infos with those of some environments replaced."""
+        if not infos and not any(changed.values()):
+            return infos
+        each = [*infos] or [{} for _ in range(self._count)]
+        for i, info in changed.items():
+            each[i] = info
+        return each
+
+    def _put_infos(self, infos: Infos) -> None:
         if isinstance(infos, VectorInfos):
             if infos.columns:
                 self._payload.vector_infos[self.first] = infos.copy()  # the caller's to change
@@ -616,17 +608,18 @@ class VectorHost(Host):
         for slot, info in [*enumerate(infos, self.first), *finals.items()]:
             self._meter.spent(slot, info)
         if self._filter.active:
-            self._payload.final_infos.clear()
+            finals.clear()
         for slot, info in enumerate(self._filter.running(infos), self.first):
+            if self.first and "env_id" in info:  # a VectorEnv counts its own from 0
+                info["env_id"] += self.first
             if info:
-                self._payload.infos[slot] = self._with_our_id(info)
-
-    def _with_our_id(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Shift ``env_id`` to the caller's numbering; a VectorEnv counts its own from 0."""
-        if self.first and "env_id" in info:
-            info["env_id"] += self.first
-        return info
+                self._payload.infos[slot] = info
 
     def _count_episodes(self, mask: Array) -> None:
         self._numbers += mask
         self._meter.begin_episodes(self.first, mask)
+
+
+def _columns(rows: Plane) -> list[Array]:
+    """Return the parts of rows that are repeated: observations and flags."""
+    return [*rows.observations, rows.terminated, rows.truncated]
