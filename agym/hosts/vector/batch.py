@@ -19,31 +19,42 @@ STEP = ("observations", "rewards", "terminated", "truncated", "info")
 RESET = ("observations", "info")
 
 
-def check_result(result: Any, form: Sequence[str], what: str) -> None:
-    """Check the form of a result.
+def check_step(layout: Layout, result: Any, count: int) -> tuple[list[Array], dict[str, Any]]:
+    """Return the columns of a step's result, rewards and flags last, and a copy of its info.
 
     Raises:
-        TypeError: It is not a tuple of Gymnasium's form, with a dict as info.
+        TypeError: The result is not a tuple of Gymnasium's form, or a dtype does not fit.
+        ValueError: There is not one row per environment, or observations do not fit.
     """
+    _check_form(result, STEP, "step")
+    _, columns = check_observations(layout, result[0], (count,), "step")
+    for name, values in zip(STEP[1:4], result[1:4], strict=True):
+        array = np.asarray(values)
+        if array.shape != (count,):
+            raise ValueError(
+                f"step returned {name} of shape {array.shape} where ({count},) is expected"
+            )
+        columns.append(array)
+    return columns, {**result[4]}
+
+
+def check_reset(
+    layout: Layout, result: Any, counts: Sequence[int]
+) -> tuple[int, list[Array], dict[str, Any]]:
+    """Return the number of environments in a reset's result, their observations, and the info.
+
+    Raises:
+        TypeError, ValueError: As for a step, but any of ``counts`` is permitted.
+    """
+    _check_form(result, RESET, "reset")
+    return *check_observations(layout, result[0], counts, "reset"), result[1]
+
+
+def _check_form(result: Any, form: Sequence[str], what: str) -> None:
     if not isinstance(result, tuple) or len(result) != len(form):
         raise TypeError(f"{what} must give ({', '.join(form)})")
     if not isinstance(result[-1], dict):
         raise TypeError(f"{what} gave an info that is no dict but {type(result[-1]).__name__}")
-
-
-def check_scalars(result: Sequence[Any], count: int, what: str) -> list[Array]:
-    """Return the rewards and flags of a step's result.
-
-    Raises:
-        ValueError: There is not one per environment.
-    """
-    arrays = [np.asarray(values) for values in result[1:4]]
-    for name, array in zip(STEP[1:4], arrays, strict=True):
-        if array.shape != (count,):
-            raise ValueError(
-                f"{what} returned {name} of shape {array.shape} where ({count},) is expected"
-            )
-    return arrays
 
 
 def check_observations(

@@ -53,10 +53,8 @@ class VectorFactory:
         parameter = self.parameters.get(MODE_KEYWORD)
         # The host itself repeats the rows of finished environments, in any mode, and ALE has no
         # DISABLED. Only agym's rule books leave a finished game, and its random numbers, as it is.
-        wanted = mode is not AutoresetMode.DISABLED or _is_rule_book(self._creator)
-        if mode is None or parameter is None or _mode(parameter.default) is mode:
-            wanted = False
-        if wanted:
+        held = mode is AutoresetMode.DISABLED and not _is_rule_book(self._creator)
+        if parameter is not None and not held and mode not in (None, _mode(parameter.default)):
             keywords.setdefault(MODE_KEYWORD, mode)
         copies = self.parameters.get("copy")
         if copies is not None and copies.default is True:

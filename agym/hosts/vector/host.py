@@ -29,14 +29,7 @@ from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
 from agym.hosts.snapshots.ways import Copy, EnvState
-from agym.hosts.vector.batch import (
-    RESET,
-    STEP,
-    check_observations,
-    check_result,
-    check_scalars,
-    write,
-)
+from agym.hosts.vector.batch import check_observations, check_reset, check_step, write
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
 from agym.protocol.infos.policy import InfoPolicy
@@ -119,7 +112,7 @@ class VectorHost(Host):
         self._phases = np.full(self._count, Phase.RUNNING, np.int8)
         # Environments whose episode ended with the program's last step, as the program knows.
         self._over = np.zeros(self._count, bool)
-        # The rows that HELD and CUT environments repeat: observations and flags.
+        # The rows that HELD and CUT environments repeat, but for their rewards.
         self._kept: list[Array] = []
 
     # ---------------------------------------------------------------- life
@@ -149,7 +142,6 @@ class VectorHost(Host):
 
     def attach(self, table: SlotTable) -> None:
         super().attach(table)
-        self._actions = [block[self.first : self.stop] for block in table.actions]
         # Leaves of observations without a fixed size, which are not in the table: of the latest
         # rows, and of those that ended episodes under same-step autoreset.
         objects = range(len(self._layout.objects))
@@ -270,7 +262,7 @@ class VectorHost(Host):
         layout = self.table.action
         if parts and type(parts[0]) is GivenAction:
             return layout.batch([given.action for given in parts], cast=self.traits.compiled)
-        blocks = self._actions
+        blocks = [block[self.first : self.stop] for block in self.table.actions]
         if not self.traits.rule_book:
             blocks = [block.copy() for block in blocks]
         return layout.join(blocks, list(zip(*parts or (), strict=True)))
@@ -288,10 +280,19 @@ class VectorHost(Host):
         # Infos stay in vector form, if the program does all that follows an episode's end.
         vector_form = self._vector_infos and traits.mode is self._autoreset and not replaced.any()
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
+        actions = self._batch(step.parts)
         if traits.rule_book:
-            info = self._step_into(step, rows, rows.final[0] if finals_written else None)
+            self._env.play(actions)
+            finals = rows.final[0] if finals_written else None
+            with self._guard:  # only the second half writes
+                info: Info = self._env.show_into(
+                    rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
+                )
         else:
-            info = self._step_and_copy(step, rows)
+            result = self._env.step(actions)
+            columns, info = check_step(self._layout, result, self._count)
+            with self._guard:
+                write(_columns(rows), slice(None), columns)
         ended = rows.terminated | rows.truncated
         resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
         self._over = np.zeros_like(ended) if resets else ended
@@ -302,26 +303,6 @@ class VectorHost(Host):
         if resets:
             return self._take_finals(info, ended & ~replaced, rows, written=finals_written)
         return split_info(info, self._count)
-
-    def _step_into(self, step: Step, rows: Plane, finals: Array | None) -> Info:
-        """Step a program that writes the rows itself. Only its second half needs the guard."""
-        self._env.play(self._batch(step.parts))
-        with self._guard:
-            info: Info = self._env.show_into(
-                rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
-            )
-        return info
-
-    def _step_and_copy(self, step: Step, rows: Plane) -> Info:
-        """Step a program that returns arrays of its own."""
-        result = self._env.step(self._batch(step.parts))
-        check_result(result, STEP, "step")
-        _, columns = check_observations(self._layout, result[0], (self._count,), "step")
-        scalars = check_scalars(result, self._count, "step")
-        with self._guard:
-            write(rows.observations, slice(None), columns)
-            rows.rewards[:], rows.terminated[:], rows.truncated[:] = scalars
-        return {**result[4]}
 
     def _take_vector_infos(self, info: Info, ended: Array | None) -> VectorInfos | None:
         """Return infos in vector form, if they have it and nothing in them is read here.
@@ -397,10 +378,9 @@ class VectorHost(Host):
         mask[chosen] = True
         seeds: list[int | None] = [None] * self._count
         seeds[chosen] = reset.seeds or seeds[chosen]
+        options = options_of_all(reset.options, range(operation.start, operation.stop))
         for episode, seed in zip(self._episodes[chosen], seeds[chosen], strict=True):
             episode.seed = episode.seed if seed is None else seed
-        options = options_of_all(reset.options, range(operation.start, operation.stop))
-        for episode in self._episodes[chosen]:
             episode.options = lasting(reset.options)
         self._phases[mask] = Phase.RUNNING
         rows = self._plane(reset.plane)
@@ -454,10 +434,9 @@ class VectorHost(Host):
         seed = self.traits.seed_argument(self._seeds_of(chosen, seeds), mask)
         self._resetting = True
         result = self._env.reset(seed=seed, options=options)
-        check_result(result, RESET, "reset")
         counts = (self._count, len(chosen))
-        count, columns = check_observations(self._layout, result[0], counts, "reset")
-        infos = split_info(result[1], count)
+        count, columns, info = check_reset(self._layout, result, counts)
+        infos = split_info(info, count)
         self._resetting, self._began = False, True
         self._over = self._over & ~mask
         return count, columns, infos
@@ -494,7 +473,7 @@ class VectorHost(Host):
             self._numbers[i] = restore.episode
             if restore.observation is not None:
                 self._phases[i] = Phase.CUT
-                flags = [np.array([False]), np.array([True])]
+                flags = [np.array([value]) for value in (0.0, False, True)]
                 write(self._rows_to_repeat, [i], [*self._columns_of([restore.observation]), *flags])
 
     # ---------------------------------------------------------------- snapshots
@@ -621,5 +600,5 @@ class VectorHost(Host):
 
 
 def _columns(rows: Plane) -> list[Array]:
-    """Return the parts of rows that are repeated: observations and flags."""
-    return [*rows.observations, rows.terminated, rows.truncated]
+    """Return the results of a step: observations, rewards and flags."""
+    return [*rows.observations, rows.rewards, rows.terminated, rows.truncated]

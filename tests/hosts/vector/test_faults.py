@@ -129,6 +129,33 @@ def test_restart_makes_the_whole_program_anew(api: str, mode: str, traps: Traps)
         assert [env.faults for env in envs.stats().envs] == [0] * 4 + [1] * 4
 
 
+@each_api
+def test_a_new_program_is_not_stepped_before_its_first_reset(api: str) -> None:
+    """Under disabled autoreset, all of its environments repeat their last row until then."""
+
+    class Strict(Tally):
+        began = False
+
+        def reset(self, **arguments: Any) -> Any:
+            self.began = True
+            return super().reset(**arguments)
+
+        def step(self, actions: Any) -> Any:
+            assert self.began, "call reset first"
+            return super().step(actions)
+
+    trap = Trap()
+    native = {"backend": "native", "autoreset": "disabled", "on_fault": "restart"}
+    with played(api, partial(Strict, trap=trap), 2, **native) as envs:
+        envs.reset(seed=5)
+        trap.where = "step"
+        for _ in range(3):
+            assert envs.step([1] * 2).truncated.tolist() == [True] * 2
+        assert trap.made == [2, 2]
+        envs.reset()
+        assert envs.step([1] * 2).observations[:, 1].tolist() == [1] * 2
+
+
 def test_restart_under_same_step() -> None:
     """The cut row is the final one, and the new episode's first is given with it."""
     trap = Trap()

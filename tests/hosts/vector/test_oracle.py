@@ -217,6 +217,8 @@ def test_finished_environments_hold_still(api: str, workers: int, own: str) -> N
                 assert_same(mine, plain)
         assert ended.all()
         assert_same(ours.reset(seed=4), theirs.reset(seed=4))
+        episodes = [[env.episodes for env in envs.stats().envs] for envs in (ours, theirs)]
+        assert episodes[0] == episodes[1]
 
 
 @each_api
