@@ -20,7 +20,7 @@ from agym.hosts.fleet.seeding import following
 from agym.hosts.fleet.spares import Beginning
 from agym.hosts.rows import Rows
 from agym.hosts.snapshots.replaying import note_start, restore_start
-from agym.hosts.snapshots.ways import Copy, EnvState
+from agym.hosts.snapshots.states import Copy, EnvState
 from agym.protocol.arguments import check_made
 from agym.protocol.frames import Frames, OwnFrames
 from agym.protocol.infos.policy import InfoFilter, InfoPolicy

@@ -60,13 +60,13 @@ def test_it_goes_on_elsewhere(options: dict[str, Any], env: Any) -> None:
     with agym.make(env, 3, backend="serial", **keywords) as others:
         others.restore(snapshots)  # without a reset
         assert_same_steps(once, play(others, 30, seed=2))
-    assert snapshots[0].way == ("replay" if env is Cornered else "attributes")
+    assert snapshots[0].way == ("actions" if env is Cornered else "attributes")
 
 
 RULES: dict[str, Any] = {"backend": "native", "engine": "python"}
 KINDS = [
     *[pytest.param(Drifting, *option.values, id=str(option.id)) for option in BACKENDS],
-    pytest.param(Cornered, {"backend": "serial", "on_fault": "replay"}, id="replay"),
+    pytest.param(Cornered, {"backend": "serial", "on_fault": "replay"}, id="actions"),
     pytest.param(Words, {"backend": "asyncio"}, id="asyncio"),
     pytest.param(Words, {"backend": FORK, "workers": 2}, id="process-coroutines"),
     pytest.param("agym/FrozenLake-v1", RULES, id="native"),
@@ -223,7 +223,7 @@ async def test_coroutine_environments(backend: Any) -> None:
         await envs.reset(seed=5)
         await envs.step(["a", "b", "c", "d"])
         snapshot = await envs[1].snapshot()
-        assert snapshot.way == "coroutine"
+        assert snapshot.way == "methods"
         await envs.step(["x"] * 4)
         for env in [envs[1], *await envs[1].branch(1)]:
             assert await env.restore(snapshot) == ((6, "b"), {"latest": "b"})
@@ -242,7 +242,7 @@ def test_a_program_of_rules(mode: str) -> None:
         infos = envs.restore(snapshots).infos
         assert [info.get("prob") for info in infos] == [info.get("prob") for info in latest.infos]
         assert_same_steps(once, play(envs, 40, seed=2))
-        assert snapshots[0].way == "program"
+        assert snapshots[0].way == "methods"
 
 
 def test_programs_that_cannot_say_so() -> None:

@@ -32,7 +32,7 @@ from agym.backends.process.serialization import Buffer, find_unsendable, pack, u
 from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import Host
 from agym.hosts.gym.host import EnvHost
-from agym.hosts.snapshots.ways import EnvState
+from agym.hosts.snapshots.states import EnvState
 from agym.protocol.frames import ShelvedFrame
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure

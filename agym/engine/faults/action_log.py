@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agym.hosts.snapshots.ways import EnvState
+from agym.hosts.snapshots.states import EnvState
 from agym.protocol.messages.resets import EpisodeStart
 
 

@@ -17,7 +17,7 @@ from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.policy import FaultPolicy
 from agym.errors import Fault
 from agym.hosts.episode import name_of
-from agym.hosts.snapshots.ways import EnvState
+from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import (
@@ -172,7 +172,7 @@ class FaultLog:
     def note_states(self, states: Mapping[int, EnvState | str]) -> None:
         """Note states that were taken; a string says why one cannot be."""
         for i, state in states.items():
-            if not isinstance(state, EnvState) or state.way == "replay":
+            if not isinstance(state, EnvState) or state.way == "actions":
                 self._replayed.add(i)
             elif self._log is not None:
                 self._log.checkpoint(i, state)

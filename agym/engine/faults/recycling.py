@@ -33,7 +33,7 @@ from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.hosts.snapshots.codecs import registered
-from agym.hosts.snapshots.ways import EnvState
+from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import Failure

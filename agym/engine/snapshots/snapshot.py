@@ -12,7 +12,7 @@ import numpy as np
 
 from agym._system.pickling import dumps
 from agym.errors import SnapshotError
-from agym.hosts.snapshots.ways import EnvState
+from agym.hosts.snapshots.states import EnvState
 from agym.protocol.messages.completions import Description
 from agym.protocol.value_copies import copy_value
 
@@ -55,7 +55,7 @@ class Snapshot:
 
     @property
     def way(self) -> str:
-        """How it was taken: ``"attributes"``, ``"replay"``, ...; ``print`` says more."""
+        """How it was taken: ``"attributes"``, ``"methods"`` or ``"actions"``; ``print`` says more."""
         return self.state.way
 
     @property

@@ -19,7 +19,7 @@ from agym.hosts.snapshots.replaying import (
     restore_start,
     same_observation,
 )
-from agym.hosts.snapshots.ways import Copy, EnvState, WayName
+from agym.hosts.snapshots.states import Copy, EnvState, WayName
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import Recreate, Restore, TakeSnapshot
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
@@ -36,14 +36,14 @@ async def take(host: CoroutineHost, i: int, message: TakeSnapshot, plane: int) -
     name: WayName
     data: Any
     if all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
-        name, detail = "coroutine", f"what {type(env).__name__}.snapshot returns"
+        name, detail = "methods", f"what {type(env).__name__}.snapshot returns"
         try:
             data = dumps_by_value(await env.snapshot())  # so that nothing can change it
         except (TypeError, pickle.PicklingError) as error:
             return f"{detail} cannot be pickled: {error}"
     else:
         why = f"{type(env).__name__} has no `async def snapshot(self)` and `restore(self, state)`"
-        name, detail, data = "replay", f"its actions, since {why}", host._recorder.of(i)
+        name, detail, data = "actions", f"its actions, since {why}", host._recorder.of(i)
         if data is None:
             host._recorder.on = True
             return f"{why}. {UNRECORDED}"
@@ -60,14 +60,14 @@ async def restore(host: CoroutineHost, i: int, message: Restore, state: EnvState
 async def _continue_from(host: CoroutineHost, i: int, state: EnvState) -> None:
     """Set the state of an environment, and its host's record of it."""
     env, state = host._envs[i], state.unpacked()
-    if state.way == "replay":
+    if state.way == "actions":
         observation, _ = await env.reset(**copy.deepcopy(restore_start(env, state.data.start)))
         for action in state.data.actions:
             observation, *_ = await env.step(action)
         if not same_observation(host._layout, observation, state.observation):
             raise SnapshotError(OTHER_REPLAY)
         host._recorder.set(i, state.data)
-    elif state.way != "coroutine":
+    elif state.way != "methods" or not isinstance(state.data, bytes):
         raise SnapshotError(OTHER_KIND.format(state.detail))
     else:
         await env.restore(pickle.loads(state.data))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agym.errors import SnapshotError
 from agym.hosts.episode import Phase
 from agym.hosts.gym.beginning import begin, set_step
+from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import learn
 from agym.hosts.snapshots.replaying import (
     CUT_OFF,
@@ -22,7 +23,8 @@ from agym.hosts.snapshots.replaying import (
     restore_start,
     same_observation,
 )
-from agym.hosts.snapshots.ways import WAYS, EnvState, copy_env, import_proofs
+from agym.hosts.snapshots.states import EnvState
+from agym.hosts.snapshots.ways import copy_env, import_proofs
 from agym.protocol.messages.operations import Export, Recreate, Restore, TakeSnapshot
 from agym.protocol.messages.resets import EpisodeStart, RestoreSpec
 
@@ -180,18 +182,15 @@ def restore(host: EnvHost, slot: int, message: Restore, k: int) -> None:
 def _continue_from(host: EnvHost, i: int, state: EnvState) -> None:
     """Set the state of an environment, and its host's record of it."""
     state = state.unpacked()
-    if state.way == "replay":
+    if state.way == "actions":
         observation = replay(host._envs[i], state.data)
         if not same_observation(host._layout, observation, state.observation):
             raise SnapshotError(OTHER_REPLAY)
         host._recorder.set(i, state.data)
-    elif state.way not in WAYS:
+    elif state.way != "attributes":
         raise SnapshotError(OTHER_KIND.format(state.detail))
     else:
-        env = WAYS[state.way].put(host._envs[i], state.data)
-        if env is not host._envs[i]:
-            host._envs[i].close()
-            host._envs[i] = env
+        attributes.put(host._envs[i], state.data)
         host._recorder.set(i, None)
     host._episodes[i] = host._rule.restored(state.episode, state.observation, state.flags)
     host._begun[i] = host._rounds - state.steps

@@ -13,6 +13,7 @@ next step.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 _TAIL = 8
 _WORDS = 624
 # Longer repeats are refused: such a game would hardly obey its actions.
-_MOST_FRAMES = 64
+_MAX_FRAMES = 64
 
 
 class AleState(NamedTuple):
@@ -29,11 +30,14 @@ class AleState(NamedTuple):
 
     Attributes:
         state: As ALE clones it.
-        repeated: The action that the next frame repeats, ``None`` if it takes the given one.
+        accepting: The same with other random numbers, by which the next frame takes the given
+            action; ``None`` if it does so anyway.
+        repeated: Else the action that the next frame repeats.
     """
 
     state: Any
-    repeated: Any
+    accepting: Any = None
+    repeated: Any = None
 
 
 def take_ale(ale: Any) -> AleState:
@@ -46,116 +50,87 @@ def take_ale(ale: Any) -> AleState:
     state = ale.cloneState(include_rng=True)
     probability = ale.getFloat("repeat_action_probability")
     if probability == 0:
-        return AleState(state, None)
+        return AleState(state)
     if ale.getInt("frame_skip") != 1:
         raise ValueError("ALE itself skips frames, and repeats actions")
-    random = _RandomNumbers(state)
-    frames = random.count_repeats(probability)
-    if frames == 0:
-        return AleState(state, None)
-    return AleState(state, _find_repeated(ale, state, random.accepting(probability), frames))
+    frames = _count_repeats(state, probability)
+    return _find_repeated(ale, state, frames) if frames else AleState(state)
 
 
 def put_ale(ale: Any, taken: AleState) -> None:
     """Set the state of an emulator."""
-    state, repeated = taken
-    if repeated is not None:
-        probability = ale.getFloat("repeat_action_probability")
-        ale.restoreState(_RandomNumbers(state).accepting(probability))
-        ale.act(repeated, 1.0)
-    ale.restoreState(state)
+    if taken.accepting is not None:
+        ale.restoreState(taken.accepting)
+        ale.act(taken.repeated, 1.0)
+    ale.restoreState(taken.state)
 
 
 def draw_ale(ale: Any, taken: AleState) -> None:
     """Draw about what a state shows: its next frame, since the screen is not in a state."""
-    if taken.repeated is None:  # else it is drawn, and the next frame takes the given action
+    if taken.accepting is None:  # else it is drawn, and the next frame takes the given action
         ale.act(ale.getMinimalActionSet()[0], 1.0)
         ale.restoreState(taken.state)
 
 
-def _find_repeated(ale: Any, state: Any, accepting: Any, frames: int) -> Any:
-    """Return an action that does the same in the next frames as the one that they repeat."""
+def _find_repeated(ale: Any, state: Any, frames: int) -> AleState:
+    """Find an action that does the same in the next frames as the one that they repeat."""
     likely = sorted(ale.getMinimalActionSet(), key=lambda action: "FIRE" in action.name)
     actions = dict.fromkeys([*likely, *ale.getLegalActionSet()])
+    without_rng = ale.cloneState()
     try:
         for _ in range(frames):
-            ale.act(next(iter(actions)), 1.0)  # not taken
+            ale.act(likely[0], 1.0)  # not taken
         memory, expected = ale.getRAM().tobytes(), ale.cloneState()
+        # The random numbers stay where they are: at those by which a frame takes its action.
+        ale.restoreState(without_rng)
+        accepting = ale.cloneState(include_rng=True)
         for action in actions:
-            ale.restoreState(accepting)
             for _ in range(frames):
                 ale.act(action, 1.0)
             if ale.getRAM().tobytes() == memory and ale.cloneState().equals(expected):
-                return action
+                return AleState(state, accepting, action)
+            ale.restoreState(accepting)
     finally:
         ale.restoreState(state)
     raise ValueError("no action does what ALE repeats")
 
 
-class _RandomNumbers:
-    """The random numbers in a state: the text of C++'s ``mt19937``, 624 words and a position."""
+def _count_repeats(state: Any, probability: float) -> int:
+    """Return how many frames will repeat the last action, before one takes the given one.
 
-    def __init__(self, state: Any) -> None:
-        """Read the position in a state.
+    Each frame draws two random numbers, the second for a second player. In a state they are the
+    text of C++'s ``mt19937``: 624 words, and the position of the next one.
 
-        Raises:
-            ValueError: It is not where it is expected.
-        """
-        self._kind: Any = type(state)
-        self._content = state.__getstate__()
-        self._text = self._content[:-_TAIL]
-        self._position = self._text[-4:].rpartition(b" ")[2]
-        if not self._position.isdigit() or int(self._position) > _WORDS:
-            raise ValueError("ALE keeps its random numbers in another way")
-
-    def count_repeats(self, probability: float) -> int:
-        """Return how many frames will repeat the last action, before one takes the given one.
-
-        Each frame draws two numbers, the second for a second player.
-        """
-        position = int(self._position)
-        coming = self._text.rsplit(b" ", _WORDS + 1 - position)[1:-1]
-        for k in range(0, len(coming), 2):
-            if _temper(coming[k]) >= probability:
-                return k // 2
-        bits = np.random.MT19937()  # which makes new words
-        key = np.array([int(word) for word in self._words()], np.uint32)
-        bits.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": position}}
-        drawn = bits.random_raw(2 * _MOST_FRAMES)[::2] / 2**32
-        (accepted,) = np.nonzero(drawn >= probability)
-        if not len(accepted):
-            raise ValueError("ALE repeats actions for too long")
-        return int(accepted[0])
-
-    def accepting(self, probability: float) -> Any:
-        """Return a state that differs in its next frame: it takes the given action.
-
-        Only the position among the words is another, of as many digits.
-        """
-        digits = len(self._position)
-        positions = range(10 ** (digits - 1) if digits > 1 else 0, min(10**digits, _WORDS))
-        words = self._words()
-        for position in positions:
-            if _temper(words[position]) >= probability:
-                begin, end = self._text[:-digits], self._content[-_TAIL:]
-                state: Any = self._kind.__new__(self._kind)
-                state.__setstate__(begin + b"%d" % position + end)
-                return state
-        raise ValueError("ALE repeats actions for too long")
-
-    def _words(self) -> list[bytes]:
-        first, *words = self._text.rsplit(b" ", _WORDS)[:-1]
-        size = sum(map(len, words)) + len(self._position) + _WORDS
-        for digits in range(1, 11):  # before the text is its length, in four bytes
-            if first[:-digits][-4:] == (size + digits).to_bytes(4, "little"):
-                return [first[-digits:], *words]
+    Raises:
+        ValueError: The text is not where it is expected, or the frames are too many.
+    """
+    text = state.__getstate__()[:-_TAIL]
+    digits = text[-4:].rpartition(b" ")[2]
+    if not digits.isdigit() or int(digits) > _WORDS:
         raise ValueError("ALE keeps its random numbers in another way")
+    position = int(digits)
+    coming = text.rsplit(b" ", _WORDS + 1 - position)[1:-1]
+    for k, word in enumerate(coming[::2]):
+        if _temper(int(word)) >= probability:
+            return k
+    # NumPy makes the words after the last one. Before the first is the length of the text.
+    first, *words = text.rsplit(b" ", _WORDS)[:-1]
+    key = np.array([int(word) for word in (*re.findall(rb"\d+$", first), *words)], np.uint32)
+    bits = np.random.MT19937()
+    bits.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": position}}
+    drawn = bits.random_raw(2 * _MAX_FRAMES)[::2] / 2**32
+    (accepted,) = np.nonzero(drawn >= probability)
+    if not len(accepted):
+        raise ValueError("ALE repeats actions for too long")
+    return int(accepted[0])
 
 
-def _temper(word: bytes) -> float:
-    """Return the number between 0 and 1 that a word of ``mt19937`` gives."""
-    bits = int(word)
-    bits ^= bits >> 11
-    bits ^= bits << 7 & 0x9D2C5680
-    bits ^= bits << 15 & 0xEFC60000
-    return (bits ^ bits >> 18) / 2**32
+def _temper(word: int) -> float:
+    """Return the number between 0 and 1 that a word of ``mt19937`` gives.
+
+    NumPy does it too, but takes 100 µs to set the words, most often to read one.
+    """
+    word ^= word >> 11
+    word ^= word << 7 & 0x9D2C5680
+    word ^= word << 15 & 0xEFC60000
+    return (word ^ word >> 18) / 2**32

@@ -5,7 +5,7 @@
     layers ── attributes ── plain values ............. copied (``plain_values.py``)
                          └─ anything else among them .. all pickled together (``pickling.py``)
            ── simulators, and layers with a protocol .. by their codec (``codecs.py``)
-           ── constants, and what only draws .......... stay where they are (``_KEPT``)
+           ── constants, and what only draws .......... stay where they are (``_stays``)
 
 All layers are copied together, so that what they share stays shared, and restored in place: the
 layers of the other environment stay, and get these attributes. A layer has a protocol of its own by
@@ -15,6 +15,7 @@ layers of the other environment stay, and get these attributes. A layer has a pr
 from __future__ import annotations
 
 import logging
+import types
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -25,15 +26,8 @@ from gymnasium.wrappers import PassiveEnvChecker
 
 from agym.errors import SnapshotError
 from agym.hosts.snapshots.codecs import Codec, codec_of
-from agym.hosts.snapshots.pickling import dumps, loads
-from agym.hosts.snapshots.plain_values import (
-    ATOMS,
-    Memo,
-    NotPlainError,
-    copy_plain,
-    is_constant,
-    is_container,
-)
+from agym.hosts.snapshots.pickling import Place, dumps, loads
+from agym.hosts.snapshots.plain_values import ATOMS, Memo, NotPlainError, copy_plain, is_plain_kind
 
 # What stays in its environment: constants, and what only draws.
 _KEPT = (Space, EnvSpec, logging.Logger)
@@ -64,12 +58,6 @@ class LayerState(NamedTuple):
     values: dict[str, Any]
     deep: list[str]
 
-    def missing(self, attributes: dict[str, Any]) -> list[str]:
-        """Return the names of what stays in its environment, and another does not have."""
-        if tuple(attributes) == self.names:
-            return []
-        return [n for n in self.names if n not in attributes and n not in self.values]
-
 
 class State(NamedTuple):
     """The state of an environment.
@@ -97,160 +85,190 @@ def layers(env: Any) -> list[Any]:
 
 def _chain(env: Any) -> list[Any]:
     found = {id(env): env}
-    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and id(env) not in found:
+    while isinstance(env := _attributes_of(env).get("env"), Env) and id(env) not in found:
         found[id(env)] = env
     return [*found.values()]
 
 
+def _attributes_of(layer: Any) -> dict[str, Any]:
+    """Return the attributes of a layer by name, those in its ``__slots__`` too."""
+    attributes: dict[str, Any] = getattr(layer, "__dict__", {})
+    slots = _slots_of(type(layer))
+    if slots:
+        filled = {name: getattr(layer, name) for name in slots if hasattr(layer, name)}
+        return {**attributes, **filled}
+    return attributes
+
+
 @cache
-def _name_of(kind: Any) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _slots_of(kind: Any) -> list[str]:
+    members = [item for parent in kind.__mro__ for item in vars(parent).items()]
+    return [name for name, member in members if isinstance(member, types.MemberDescriptorType)]
 
 
-def take(env: Any, *, use_protocol: bool = False) -> State:
+def take(env: Any, *, use_protocols: bool = False) -> State:
     """Return the state of an environment with its wrappers.
 
     Args:
         env: The environment.
-        use_protocol: Whether layers are asked that have a protocol of their own.
+        use_protocols: Whether layers are asked that have a protocol of their own.
 
     Raises:
         Exception: Something in it cannot be copied.
     """
-    own: list[Any] = []
-    found: list[tuple[int, str, Any, Codec]] = []
-    places: dict[int, tuple[int, str]] = {}
-    plain = True
     chain = layers(env)
+    places = {id(layer): (k, "") for k, layer in enumerate(chain)}
+    parts: list[Any] = []
+    simulators: list[tuple[int, str, Any, Codec]] = []
+    plain = True
     for k, layer in enumerate(chain):
-        places[id(layer)] = k, ""
-        protocol = _protocol_of(type(layer), use_protocol=use_protocol)
+        protocol = _protocol_of(type(layer), use_protocols=use_protocols)
         if protocol is not None:
-            own.append(protocol.take(layer))
+            parts.append(protocol.take(layer))
             plain = False
             continue
-        attributes = vars(layer)
+        attributes = _attributes_of(layer)
         values, deep = {}, []
         for name, value in attributes.items():
             kind: Any = type(value)
-            if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
-                continue
-            if kind in ATOMS:
+            if kind in ATOMS and name not in _KEPT_ATTRIBUTES:
                 values[name] = value
-            elif _stays(value):
+            elif _stays(name, value):
                 continue
             elif (codec := codec_of(kind)) is not None:
                 places[id(value)] = k, name
-                found.append((k, name, value, codec))
+                simulators.append((k, name, value, codec))
             else:
                 values[name] = value
                 deep.append(name)
-                plain = plain and (is_container(kind) or is_constant(kind))
-        own.append(LayerState(tuple(attributes), values, deep))
+                plain = plain and is_plain_kind(kind)
+        parts.append(LayerState(tuple(attributes), values, deep))
     return State(
         tuple(map(_name_of, map(type, chain))),
-        _copied(env, own, places, plain=plain),
-        [(k, name, codec.take(value)) for k, name, value, codec in found],
+        _copied(chain, parts, places, plain=plain),
+        [(k, name, codec.take(value)) for k, name, value, codec in simulators],
     )
 
 
 def _copied(
-    env: Any, own: list[Any], places: dict[int, tuple[int, str]], *, plain: bool
+    chain: list[Any], parts: list[Any], places: dict[int, Place], *, plain: bool
 ) -> list[Any] | bytes:
-    """Return a copy of what was found, or a pickle of it."""
+    """Return a copy of the states of layers, or a pickle of them."""
     try:
         if plain:
-            return _copy_layers(own, Memo(taking=True))
+            return _copy_parts(parts, Memo(taking=True))
     except (NotPlainError, RecursionError):
         pass
     try:
-        return dumps(own, places)
+        return dumps(parts, places)
     except Exception as error:
-        raise TypeError(_culprit(env, places) or str(error)) from error
+        raise TypeError(_culprit(chain, places) or str(error)) from error
 
 
-def _copy_layers(own: list[LayerState], memo: Memo) -> list[LayerState]:
+def _copy_parts(parts: list[LayerState], memo: Memo) -> list[LayerState]:
     copied = []
-    for names, values, deep in own:
-        mine = values.copy()
+    for names, values, deep in parts:
+        values = values.copy()
         for name in deep:
-            mine[name] = copy_plain(values[name], memo)
-        copied.append(LayerState(names, mine, deep))
+            values[name] = copy_plain(values[name], memo)
+        copied.append(LayerState(names, values, deep))
     return copied
 
 
-def put(env: Any, state: State, *, use_protocol: bool = False, reset: bool = True) -> None:
+def _culprit(chain: list[Any], places: dict[int, Place]) -> str:
+    """Name the attribute that cannot be pickled."""
+    for layer in chain:
+        for name, value in _attributes_of(layer).items():
+            try:
+                if not _stays(name, value):
+                    dumps(value, places)
+            except Exception as error:
+                what = f"{type(layer).__name__}.{name}, a {type(value).__name__}"
+                return f"{what}, cannot be pickled: {error}"
+    return ""
+
+
+def put(env: Any, state: State) -> None:
     """Set the state of an environment with its wrappers.
 
-    Args:
-        env: The environment.
-        state: The state.
-        use_protocol: As it was taken.
-        reset: Reset the environment if it lacks what only a reset makes, such as a simulator.
+    It is reset if it lacks what only a reset makes, such as a simulator.
 
     Raises:
         SnapshotError: It is of other layers, or lacks what stays in its environment.
         Exception: A part does not fit.
     """
-    found = layers(env)
-    kinds = tuple(map(_name_of, map(type, found)))
+    chain = layers(env)
+    kinds = tuple(map(_name_of, map(type, chain)))
     if kinds != state.kinds:
         one, other = " around ".join(state.kinds), " around ".join(kinds)
         raise SnapshotError(f"it is of {one}, and not of {other}")
-    missing = [name for k, name, _ in state.simulators if _codec_at(found, k, name) is None]
-    own: list[Any] = []
-    if not missing:
-        own = _loaded(state.layers, found)
-        for layer, part in zip(found, own, strict=True):
-            if isinstance(part, LayerState):
-                missing += part.missing(vars(layer))
-    if missing and reset:
+    parts, missing = _fitting(state, chain)
+    if missing:
         env.reset()
-        put(env, state, use_protocol=use_protocol, reset=False)
-        return
+        parts, missing = _fitting(state, chain)
     if missing:
         raise SnapshotError(f"this environment has no attribute {missing[0]!r}, and no copy of it")
-    for layer, part in zip(found, own, strict=True):
-        protocol = _protocol_of(type(layer), use_protocol=use_protocol)
-        if protocol is not None:
+    for layer, part in zip(chain, parts, strict=True):
+        if isinstance(part, LayerState):
+            _set_attributes(layer, part)
+        elif (protocol := _protocol_of(type(layer), use_protocols=True)) is not None:
             protocol.put(layer, part)
-            continue
-        attributes, (names, values, _) = vars(layer), part
-        if tuple(attributes) != names:
-            for name in attributes.keys() - {*names}:
-                kind: Any = type(attributes[name])
-                stays = name in _KEPT_ATTRIBUTES or _stays(attributes[name])
-                stays = stays or (name == "env" and isinstance(attributes[name], Env))
-                if not stays and codec_of(kind) is None:
-                    del attributes[name]
-        if attributes.get("render_mode") is not None:  # what it draws with stays open
-            values = {
-                name: value
-                for name, value in values.items()
-                if value is not None or not _stays(attributes.get(name))
-            }
-        attributes.update(values)
-    if len(_chain(env)) != len(found):
-        _spare_checker(env)
+    _spare_checker(env)
     for k, name, simulator in state.simulators:
-        value, codec = _at(found, k, name), _codec_at(found, k, name)
+        value, codec = _at(chain, k, name), _codec_at(chain, k, name)
         assert codec is not None
         codec.put(value, simulator)
-        if codec.draw is not None and vars(found[k]).get("render_mode") is not None:
+        if codec.draw is not None and _attributes_of(chain[k]).get("render_mode") is not None:
             codec.draw(value, simulator)
 
 
-def _loaded(states: list[Any] | bytes, found: list[Any]) -> list[Any]:
-    """Return states of layers that may be given away."""
-    if isinstance(states, bytes):
-        loaded: list[Any] = loads(states, partial(_at, found))
-        return loaded
-    return _copy_layers(states, Memo(taking=False))
+def _fitting(state: State, chain: list[Any]) -> tuple[list[Any], list[str]]:
+    """Return the states of layers, to be given away, or the names of what other layers lack."""
+    missing = [name for k, name, _ in state.simulators if _codec_at(chain, k, name) is None]
+    if missing:  # a pickle may name their places
+        return [], missing
+    if isinstance(state.layers, bytes):
+        parts = loads(state.layers, partial(_at, chain))
+    else:
+        parts = _copy_parts(state.layers, Memo(taking=False))
+    for layer, part in zip(chain, parts, strict=True):
+        attributes = _attributes_of(layer)
+        if isinstance(part, LayerState) and tuple(attributes) != part.names:
+            missing += [n for n in part.names if n not in attributes and n not in part.values]
+    return parts, missing
 
 
-def _codec_at(found: list[Any], k: int, name: str) -> Codec | None:
-    kind: Any = type(vars(found[k]).get(name))
-    return codec_of(kind)
+def _set_attributes(layer: Any, part: LayerState) -> None:
+    """Set attributes, and delete those that came later."""
+    attributes, slots, values = _attributes_of(layer), _slots_of(type(layer)), part.values
+    if tuple(attributes) != part.names:
+        for name in attributes.keys() - {*part.names}:
+            value = attributes[name]
+            if _stays(name, value) or codec_of(type(value)) is not None:
+                continue
+            if name in slots:
+                object.__delattr__(layer, name)
+            else:
+                del attributes[name]
+    if attributes.get("render_mode") is not None:  # what it draws with stays open
+        values = {
+            name: value
+            for name, value in values.items()
+            if value is not None or not _is_kept(attributes.get(name))
+        }
+    for name in slots:
+        if name in values:
+            object.__setattr__(layer, name, values.pop(name))
+    if values:
+        vars(layer).update(values)
+
+
+def _at(chain: list[Any], k: int, name: str) -> Any:
+    return _attributes_of(chain[k]).get(name) if name else chain[k]
+
+
+def _codec_at(chain: list[Any], k: int, name: str) -> Codec | None:
+    return codec_of(type(_at(chain, k, name)))
 
 
 def _spare_checker(env: Any) -> None:
@@ -260,48 +278,34 @@ def _spare_checker(env: Any) -> None:
             layer.checked_step = layer.checked_data_reuse = True
 
 
-def simulators_of(env: Any) -> list[str]:
-    """Return the names of the types with a codec that an environment has, or is."""
-    kinds: set[Any] = {type(value) for layer in layers(env) for value in vars(layer).values()}
-    kinds.update(map(type, layers(env)))
-    return sorted(kind.__name__ for kind in kinds if codec_of(kind) is not None)
+def describe(env: Any, *, use_protocols: bool) -> str:
+    """Say what :func:`take` copies, in a few words."""
+    chain = layers(env)
+    kinds = {type(part) for layer in chain for part in (layer, *_attributes_of(layer).values())}
+    simulators = sorted(kind.__name__ for kind in kinds if codec_of(kind) is not None)
+    parts = [f"the state of {name}" for name in simulators]
+    if use_protocols:
+        own = [type(layer).__name__ for layer in chain if _own_protocol(type(layer)) is not None]
+        parts += [f"what {name} gives as its state" for name in own]
+    return " and ".join([*parts, "the attributes of all layers"])
 
 
 @cache
-def with_protocol(kinds: tuple[Any, ...]) -> list[str]:
-    """Return the names of those types of layers that have a protocol of their own."""
-    return [kind.__name__ for kind in kinds if _own_protocol(kind) is not None]
+def _name_of(kind: Any) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
-@cache
-def _is_kept(kind: Any) -> bool:
-    """Return whether objects of a type stay in their environment."""
-    if issubclass(kind, _KEPT) or kind.__module__.partition(".")[0] in _KEPT_MODULES:
-        return True
-    return f"{kind.__module__}.{kind.__qualname__}" in _KEPT_NAMES
+# ---------------------------------------------------------------- protocols
 
 
-def _stays(value: Any) -> bool:
-    """Return whether a value stays in its environment.
-
-    So do lists of such values: pictures. A space from which an environment draws does not.
-    """
-    kind: Any = type(value)
-    if not _is_kept(kind):
-        return kind is list and len(value) > 0 and all(map(_stays, value))
-    return not isinstance(value, Space) or not _is_drawn_from(value)
+def has_protocol(env: Any) -> bool:
+    """Return whether any layer has a protocol of its own."""
+    return any(_own_protocol(type(layer)) is not None for layer in layers(env))
 
 
-def _is_drawn_from(space: Any) -> bool:
-    if getattr(space, "_np_random", None) is not None:
-        return True
-    parts = getattr(space, "spaces", ())
-    return any(map(_is_drawn_from, parts.values() if isinstance(parts, dict) else parts))
-
-
-def _protocol_of(kind: Any, *, use_protocol: bool) -> Codec | None:
+def _protocol_of(kind: Any, *, use_protocols: bool) -> Codec | None:
     """Return the protocol of a layer: a registered one, or its own."""
-    return codec_of(kind) or (_own_protocol(kind) if use_protocol else None)
+    return codec_of(kind) or (_own_protocol(kind) if use_protocols else None)
 
 
 @cache
@@ -314,19 +318,36 @@ def _own_protocol(kind: Any) -> Codec | None:
     return None
 
 
-def _at(found: list[Any], k: int, name: str) -> Any:
-    return vars(found[k])[name] if name else found[k]
+# ---------------------------------------------------------------- what stays
 
 
-def _culprit(env: Any, places: dict[int, tuple[int, str]]) -> str:
-    """Name the attribute that cannot be pickled."""
-    for layer in layers(env):
-        for name, value in vars(layer).items():
-            kind: Any = type(value)
-            try:
-                if name != "env" and not _stays(value):
-                    dumps(value, places)
-            except Exception as error:
-                what = f"{type(layer).__name__}.{name}, a {kind.__name__}"
-                return f"{what}, cannot be pickled: {error}"
-    return ""
+def _stays(name: str, value: Any) -> bool:
+    """Return whether an attribute stays in its environment."""
+    if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
+        return True
+    return _is_kept(value)
+
+
+def _is_kept(value: Any) -> bool:
+    """Return whether a value has no state, like lists of such values: pictures.
+
+    A space has some if an environment draws from it.
+    """
+    kind: Any = type(value)
+    if not _is_kept_kind(kind):
+        return kind is list and len(value) > 0 and all(map(_is_kept, value))
+    return not isinstance(value, Space) or not _is_drawn_from(value)
+
+
+@cache
+def _is_kept_kind(kind: Any) -> bool:
+    if issubclass(kind, _KEPT) or kind.__module__.partition(".")[0] in _KEPT_MODULES:
+        return True
+    return _name_of(kind) in _KEPT_NAMES
+
+
+def _is_drawn_from(space: Any) -> bool:
+    if getattr(space, "_np_random", None) is not None:
+        return True
+    parts = getattr(space, "spaces", ())
+    return any(map(_is_drawn_from, parts.values() if isinstance(parts, dict) else parts))

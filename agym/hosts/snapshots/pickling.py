@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium.utils import EzPickle
 
 from agym._system.pickling import ByValuePickler, dumps_by_value, is_importable
-from agym.hosts.snapshots.plain_values import NotPlainError, View, make_bits, random_state
+from agym.hosts.snapshots.plain_values import NotPlainError, RandomState, View
 
 # A layer, and an attribute of it, or ``""`` for the layer itself.
 Place = tuple[int, str]
@@ -42,11 +42,16 @@ def dumps(value: Any, places: dict[int, Place]) -> bytes:
         Exception: Something in it cannot be pickled, or would lose state.
     """
     try:
-        file = io.BytesIO()
-        _Pickler(file, places).dump(value)
+        return _dumps(_Pickler, value, places)
     except _NotImportableError:
-        file = io.BytesIO()
-        _SlowPickler(file, places).dump(value)
+        return _dumps(_SlowPickler, value, places)
+
+
+def _dumps(kind: Any, value: Any, places: dict[int, Place]) -> bytes:
+    file = io.BytesIO()
+    pickler = kind(file, pickle.HIGHEST_PROTOCOL)
+    pickler.places = places
+    pickler.dump(value)
     return file.getvalue()
 
 
@@ -64,7 +69,7 @@ def _placed(k: int, name: str) -> Any:
 
 
 class _NotImportableError(Exception):
-    """A function that another process cannot import."""
+    """A function or module that another process cannot import."""
 
 
 class _Pickler(pickle.Pickler):
@@ -73,26 +78,20 @@ class _Pickler(pickle.Pickler):
     It is four times as fast as ``ByValuePickler``, which it leaves what cannot be imported.
     """
 
-    def __init__(self, file: io.BytesIO, places: dict[int, Place]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.places = places
+    places: dict[int, Place]
 
     def reducer_override(self, obj: Any) -> Any:
         reduced = _reduce(obj, self.places)
-        by_name = not isinstance(obj, types.FunctionType) or (
-            "<" not in obj.__qualname__ and _is_importable(obj.__module__)
-        )
-        if reduced is NotImplemented and (not by_name or isinstance(obj, types.ModuleType)):
-            raise _NotImportableError
+        if reduced is NotImplemented and isinstance(obj, types.FunctionType | types.ModuleType):
+            if isinstance(obj, types.ModuleType) or not _is_by_name(obj):
+                raise _NotImportableError
         return reduced
 
 
 class _SlowPickler(ByValuePickler):
     """Does the same, with functions by value."""
 
-    def __init__(self, file: io.BytesIO, places: dict[int, Place]) -> None:
-        super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self.places = places
+    places: dict[int, Place]
 
     def reducer_override(self, obj: Any) -> Any:
         reduced = _reduce(obj, self.places)
@@ -105,24 +104,24 @@ def _reduce(obj: Any, places: dict[int, Place]) -> Any:
     if place is not None:
         return _placed, place
     kind = type(obj)
-    if kind is np.ndarray and obj.base is not None and (view := View.of(obj)) is not None:
-        return _make_view, (*view,)
+    if kind is np.ndarray and (view := View.of(obj)) is not None:
+        return _make, (View, *view)
     if kind is np.random.Generator:
         return np.random.Generator, (obj.bit_generator,)
     if isinstance(obj, np.random.BitGenerator):
         with suppress(NotPlainError):
-            return make_bits, random_state(obj)
+            return _make, (RandomState, *RandomState.of(obj))
     if issubclass(kind, EzPickle):  # unpickled from the arguments of its constructor
         raise pickle.PicklingError(f"{kind.__name__} is not pickled with its state")
     if isinstance(obj, types.ModuleType) and _is_importable(obj.__name__):
         return import_module, (obj.__name__,)
-    if isinstance(obj, type) and ("<" in obj.__qualname__ or not _is_importable(obj.__module__)):
+    if isinstance(obj, type) and not _is_by_name(obj):
         return _class_of, (obj.__module__, obj.__qualname__, dumps_by_value(obj))
     return NotImplemented
 
 
-def _make_view(*parts: Any) -> Any:
-    return View(*parts).make()
+def _make(kind: type[View | RandomState], *parts: Any) -> Any:
+    return kind(*parts).make()
 
 
 def _class_of(module: str, name: str, pickled: bytes) -> Any:
@@ -136,6 +135,9 @@ def _class_of(module: str, name: str, pickled: bytes) -> Any:
     return pickle.loads(pickled)
 
 
-@cache
-def _is_importable(name: str) -> bool:
-    return is_importable(name)
+def _is_by_name(obj: Any) -> bool:
+    """Return whether another process can import a function or class."""
+    return "<" not in obj.__qualname__ and _is_importable(obj.__module__)
+
+
+_is_importable = cache(is_importable)

@@ -22,7 +22,8 @@ _SCALARS = {*np.sctypeDict.values()} - {np.object_, np.void}
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), *_SCALARS})
 
 # What has more containers, or longer ones, is left to pickle, whose loop is C.
-MOST_ITEMS = MOST_COPIES = 32
+MAX_ITEMS = MAX_COPIES = 32
+_CONTAINERS = frozenset({list, dict, deque})
 
 
 class Memo(dict[int, Any]):
@@ -39,20 +40,6 @@ class Memo(dict[int, Any]):
 
 class NotPlainError(Exception):
     """A value is not plain, or so large that a pickle is faster."""
-
-
-class RandomState(NamedTuple):
-    """A generator of random numbers in a copy, from which another copy makes a generator.
-
-    Attributes:
-        kind: The name of its bit generator's class.
-        state: Its state.
-        seed: What its seed sequence is made from, and how many others that has spawned.
-    """
-
-    kind: str
-    state: Mapping[str, Any]
-    seed: tuple[Any, ...]
 
 
 def copy_plain(value: Any, memo: Memo) -> Any:
@@ -74,32 +61,29 @@ def copy_plain(value: Any, memo: Memo) -> Any:
     if id(value) in memo:
         return memo[id(value)]
     copier = _COPIERS.get(kind)
-    if copier is None and is_constant(kind):
+    if copier is None and is_plain_kind(kind):
         return value
-    if copier is None or len(memo) > MOST_COPIES:
+    if copier is None or len(memo) > MAX_COPIES:
+        raise NotPlainError
+    if kind in _CONTAINERS and len(value) > MAX_ITEMS:
         raise NotPlainError
     return copier(value, memo)
 
 
 @cache
-def is_constant(kind: Any) -> bool:
-    """Return whether values of a type are members of an enumeration that any process can import."""
-    return issubclass(kind, Enum) and is_importable(kind.__module__)
+def is_plain_kind(kind: Any) -> bool:
+    """Return whether values of a type may be plain.
 
-
-def is_container(kind: Any) -> bool:
-    """Return whether values of a type are copied item by item, or as a whole."""
-    return kind in _COPIERS
+    That is what has a copier, and members of an enumeration that any process can import.
+    """
+    return kind in _COPIERS or (issubclass(kind, Enum) and is_importable(kind.__module__))
 
 
 def _copy_array(value: Any, memo: Memo) -> Any:
     if value.dtype.hasobject:
         raise NotPlainError
-    view = View.of(value) if memo.taking and value.base is not None else None
-    if view is None:
-        copied = value.copy(order="K")
-    else:
-        copied = view._replace(base=copy_plain(view.base, memo))
+    view = View.of(value) if memo.taking else None
+    copied = view._replace(base=copy_plain(view.base, memo)) if view else value.copy(order="K")
     memo[id(value)] = copied
     return copied
 
@@ -130,21 +114,13 @@ class View(NamedTuple):
 
     def make(self) -> Any:
         """Return such an array."""
-        base, *rest = self
-        return np.ndarray(rest[0], rest[1], base if base.flags.c_contiguous else base.T, *rest[2:])
+        base, shape, dtype, *rest = self
+        return np.ndarray(shape, dtype, base if base.flags.c_contiguous else base.T, *rest)
 
 
-def _copy_list(value: list[Any], memo: Memo) -> list[Any]:
-    _check_length(value)
-    copied: list[Any] = []
+def _copy_list(value: list[Any] | deque[Any], memo: Memo) -> list[Any] | deque[Any]:
+    copied: list[Any] | deque[Any] = [] if isinstance(value, list) else deque(maxlen=value.maxlen)
     memo[id(value)] = copied
-    copied.extend([copy_plain(item, memo) for item in value])
-    return copied
-
-
-def _copy_deque(value: deque[Any], memo: Memo) -> deque[Any]:
-    _check_length(value)
-    copied = memo[id(value)] = deque(maxlen=value.maxlen)
     copied.extend([copy_plain(item, memo) for item in value])
     return copied
 
@@ -152,13 +128,11 @@ def _copy_deque(value: deque[Any], memo: Memo) -> deque[Any]:
 def _copy_tuple(value: tuple[Any, ...], memo: Memo) -> tuple[Any, ...]:
     if ATOMS.issuperset(map(type, value)):
         return value
-    _check_length(value)
     copied = memo[id(value)] = tuple([copy_plain(item, memo) for item in value])
     return copied
 
 
 def _copy_dict(value: dict[Any, Any], memo: Memo) -> dict[Any, Any]:
-    _check_length(value)
     copied = memo[id(value)] = {}
     for key, item in value.items():
         copied[copy_plain(key, memo)] = copy_plain(item, memo)
@@ -173,43 +147,49 @@ def _copy_set(value: set[Any], memo: Memo) -> Any:
     return copied
 
 
-def random_state(bits: Any) -> RandomState:
-    """Return the state of a bit generator.
+class RandomState(NamedTuple):
+    """The state of a bit generator, so that its copy need not be seeded.
 
-    Raises:
-        NotPlainError: Its class, or that of its seed, is not NumPy's.
+    Attributes:
+        kind: The name of its class.
+        state: Its state.
+        seed: What its seed sequence is made from, and how many others that has spawned.
     """
-    kind, seed = type(bits).__name__, bits.seed_seq
-    if not isinstance(seed, np.random.SeedSequence | _Seed) or not hasattr(np.random, kind):
-        raise NotPlainError
-    made_from = seed.entropy, seed.spawn_key, seed.pool_size, seed.n_children_spawned
-    return RandomState(kind, bits.state, made_from)
 
+    kind: str
+    state: Mapping[str, Any]
+    seed: tuple[Any, ...]
 
-def make_bits(kind: str, state: Mapping[str, Any], seed: tuple[Any, ...]) -> Any:
-    """Return a bit generator, in a fraction of the time of NumPy's unpickling."""
-    bits = getattr(np.random, kind)(_NO_SEED)
-    bits.__setstate__((state, _Seed(*seed)))
-    return bits
+    @classmethod
+    def of(cls, bits: Any) -> RandomState:
+        """Return the state of a bit generator.
+
+        Raises:
+            NotPlainError: Its class, or that of its seed, is not NumPy's.
+        """
+        kind, seed = type(bits).__name__, bits.seed_seq
+        if not isinstance(seed, np.random.SeedSequence | _Seed) or not hasattr(np.random, kind):
+            raise NotPlainError
+        made_from = seed.entropy, seed.spawn_key, seed.pool_size, seed.n_children_spawned
+        return cls(kind, bits.state, made_from)
+
+    def make(self) -> Any:
+        """Return such a bit generator, in a fraction of the time of NumPy's unpickling."""
+        bits = getattr(np.random, self.kind)(_NO_SEED)
+        bits.__setstate__((self.state, _Seed(*self.seed)))
+        return bits
 
 
 def _copy_generator(value: np.random.Generator, memo: Memo) -> RandomState:
-    bits = id(value.bit_generator)  # generators may share it
-    if bits not in memo:
-        memo[bits] = random_state(value.bit_generator)
-    copied: RandomState = memo[bits]
-    memo[id(value)] = copied
+    bits = value.bit_generator  # generators may share it
+    copied: RandomState = memo.get(id(bits)) or RandomState.of(bits)
+    memo[id(value)] = memo[id(bits)] = copied
     return copied
 
 
 def _make_generator(value: RandomState, memo: Memo) -> np.random.Generator:
-    copied = memo[id(value)] = np.random.Generator(make_bits(*value))
+    copied = memo[id(value)] = np.random.Generator(value.make())
     return copied
-
-
-def _check_length(value: Any) -> None:
-    if len(value) > MOST_ITEMS:
-        raise NotPlainError
 
 
 class _NoSeed(ISeedSequence):
@@ -250,7 +230,7 @@ _COPIERS: dict[Any, Callable[[Any, Memo], Any]] = {
     tuple: _copy_tuple,
     dict: _copy_dict,
     set: _copy_set,
-    deque: _copy_deque,
+    deque: _copy_list,
     np.random.Generator: _copy_generator,
     RandomState: _make_generator,
     View: _make_view,

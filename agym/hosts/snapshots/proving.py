@@ -18,7 +18,8 @@ import numpy as np
 
 from agym._system.isolation import undisturbed
 from agym.hosts.snapshots.attributes import layers
-from agym.hosts.snapshots.replaying import Record, note_start
+from agym.hosts.snapshots.replaying import note_start
+from agym.hosts.snapshots.states import Record
 
 # How many copies are made; the steps of both together after each, and after the last; and at most
 # how many each takes alone before.
@@ -27,7 +28,7 @@ COPIES, FEW_STEPS, MORE_STEPS, STEPS_APART = 32, 4, 50, 5
 
 def refute(
     take: Callable[[Any, Record], Any],
-    put: Callable[[Any, Any], Any],
+    put: Callable[[Any, Any], object],
     make: Callable[[], Any],
     used: Sequence[Any],
 ) -> str:
@@ -35,21 +36,22 @@ def refute(
 
     Args:
         take: Returns the state of an environment, of which it also gets the record.
-        put: Sets the state of an environment, and returns it, or another in its place.
+        put: Sets the state of an environment.
         make: Makes an environment.
         used: Environments in use, which must not be touched.
     """
     made: list[Any] = []
-    mine = {id(layer) for env in used for layer in layers(env)}
+    known = {id(layer) for env in used for layer in layers(env)}
     with undisturbed():
         try:
             for _ in range(2):
                 env = make()
-                if mine.intersection(map(id, layers(env))):
+                parts = {id(layer) for layer in layers(env)}
+                if known & parts:
                     return "its factory returns an environment that is in use, and makes no other"
-                mine.update(map(id, layers(env)))
+                known |= parts
                 made.append(env)
-            return _difference(take, put, made)
+            return _difference(take, put, *made)
         except (TypeError, pickle.PicklingError) as error:  # says what cannot be pickled
             return str(error)
         except Exception as error:
@@ -61,44 +63,43 @@ def refute(
 
 
 def _difference(
-    take: Callable[[Any, Record], Any], put: Callable[[Any, Any], Any], made: list[Any]
+    take: Callable[[Any, Record], Any], put: Callable[[Any, Any], object], origin: Any, copied: Any
 ) -> str:
-    rng, space = np.random.default_rng(0), copy.deepcopy(made[0].action_space)
+    rng, space = np.random.default_rng(0), copy.deepcopy(origin.action_space)
     space.seed(0)
-    record = _play(made[0], space, 23, None, seed=1)
+    _, record = _reset(origin, seed=1)
+    record = _play(origin, space, 23, record)
     for copies in range(1, COPIES + 1):
-        state = pickle.loads(pickle.dumps(take(made[0], record)))
-        made[1] = put(made[1], state)
+        put(copied, pickle.loads(pickle.dumps(take(origin, record))))
         for step in range(FEW_STEPS if copies < COPIES else MORE_STEPS):
             action = space.sample()
-            one, other = made[0].step(action), made[1].step(action)
+            one, other = origin.step(action), copied.step(action)
             if not _same(one[:4], other[:4]):
                 return f"a copy went another way in step {step + 1} after it was made"
             record.actions.append(action)
             if one[2] or one[3] or step == MORE_STEPS // 2:
-                record = Record(note_start(made[0], {}), [])
-                if not _same(made[0].reset()[0], made[1].reset()[0]):
+                observation, record = _reset(origin)
+                if not _same(observation, copied.reset()[0]):
                     return "a copy began its next episode otherwise"
-        record = _play(made[0], space, int(rng.integers(STEPS_APART)), record)
-        _play(made[1], space, int(rng.integers(STEPS_APART)), None)
+        record = _play(origin, space, int(rng.integers(STEPS_APART)), record)
+        _play(copied, space, int(rng.integers(STEPS_APART)), Record(record.start, []))
     return ""
 
 
-def _play(
-    env: Any, space: Any, steps: int, record: Record | None, *, seed: int | None = None
-) -> Record:
-    """Play so many random steps; return the record of the last episode."""
-    if seed is not None or record is None:
-        record = Record(note_start(env, {"seed": seed}), [])
-    if seed is not None:
-        env.reset(seed=seed)
+def _reset(env: Any, **arguments: Any) -> tuple[Any, Record]:
+    """Reset an environment; return its observation, and the record of its episode."""
+    record = Record(note_start(env, arguments), [])
+    return env.reset(**arguments)[0], record
+
+
+def _play(env: Any, space: Any, steps: int, record: Record) -> Record:
+    """Play N random steps; return the record of the last episode."""
     for _ in range(steps):
         action = space.sample()
         result = env.step(action)
         record.actions.append(action)
         if result[2] or result[3]:
-            record = Record(note_start(env, {}), [])
-            env.reset()
+            _, record = _reset(env)
     return record
 
 

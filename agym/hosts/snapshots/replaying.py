@@ -6,10 +6,11 @@ import copy
 import pickle
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from agym.hosts.snapshots.states import Record
 from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.space_layout import Layout
 
@@ -25,13 +26,6 @@ REMEDY = "Or give it get_state and set_state, or say how by agym.snapshots.regis
 CUT_OFF = "it was replaced after a fault: step or reset it first"
 OTHER_KIND = "it was taken of another kind of environment: {}"
 OTHER_REPLAY = "the replay of its episode came to another observation"
-
-
-class Record(NamedTuple):
-    """An episode as it can be replayed: how it began, and its actions."""
-
-    start: EpisodeStart
-    actions: list[Any]
 
 
 class Recorder:

@@ -1,119 +1,30 @@
-"""The ways to copy an environment, best first, and which of them is exact for which kind.
+"""The ways to copy an environment, and the proofs of which one is exact for which kind.
 
 The first snapshot of a kind of environment (its class, wrappers and arguments) proves the ways in
-turn (``proving.py``), and the first one that is exact is taken from then on. Where none is, the
-episode is replayed, if its actions were recorded.
+turn (``proving.py``), and the first one that is exact is used from then on::
+
+    attributes   of all layers, those with a protocol of their own by that
+    attributes   of all layers, if such a protocol is not exact
+    actions      of the episode, if they were recorded
+
+Hosts copy coroutine environments and ``VectorEnv`` by their own methods, without a proof.
 """
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from agym._system.pickling import dumps, dumps_by_value
-from agym.hosts.episode import Episode
+from agym._system.pickling import dumps_by_value
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.proving import refute
-from agym.hosts.snapshots.replaying import Record, replay
-from agym.hosts.snapshots.whole import pack_env, unpack_env
+from agym.hosts.snapshots.replaying import replay
+from agym.hosts.snapshots.states import Copy, Record
 
-WayName = Literal["protocol", "attributes", "whole", "replay", "coroutine", "program"]
-
-
-class Packed(NamedTuple):
-    """The data of a state between two processes, which only hosts need understand."""
-
-    pickled: bytes
-
-
-class EnvState(NamedTuple):
-    """The state of one environment between two steps, with its host's record of it.
-
-    Attributes:
-        way: How it was taken: by the environment's own protocol, as its attributes, as a pickle of
-            the whole, as its actions, by the methods of a coroutine environment, or by those of a
-            ``VectorEnv``.
-        detail: What was copied how, in a few words.
-        data: The state of the environment itself, as the way has it.
-        episode: Its episode: phase, number, seed, options.
-        steps: Steps of this episode so far.
-        statistics: The episode's statistics so far.
-        observation: The last one.
-        info: That of the same row.
-        flags: Whether it was terminated, and truncated.
-    """
-
-    way: WayName
-    detail: str
-    data: Any
-    episode: Episode
-    steps: int
-    statistics: Any
-    observation: Any
-    info: dict[str, Any]
-    flags: tuple[bool, bool]
-
-    def packed(self) -> EnvState:
-        """Return it with its data pickled, for another process.
-
-        Raises:
-            Exception: They cannot be pickled.
-        """
-        if isinstance(self.data, Packed):
-            return self
-        return self._replace(data=Packed(dumps(self.data)))
-
-    def unpacked(self) -> EnvState:
-        """Return it with its data as they were taken."""
-        if not isinstance(self.data, Packed):
-            return self
-        return self._replace(data=pickle.loads(self.data.pickled))
-
-
-def _replay(env: Any, record: Record) -> Any:
-    replay(env, record)
-    return env
-
-
-class Way(NamedTuple):
-    """A way to copy environments.
-
-    Attributes:
-        take: Returns the state of an environment.
-        put: Sets the state of an environment, and returns it or another in its place.
-    """
-
-    take: Callable[[Any], Any]
-    put: Callable[[Any, Any], Any]
-
-
-def _put(env: Any, state: attributes.State, *, use_protocol: bool) -> Any:
-    attributes.put(env, state, use_protocol=use_protocol)
-    return env
-
-
-# Best first. For the others that a name may say, hosts have the code.
-WAYS: dict[WayName, Way] = {
-    "protocol": Way(partial(attributes.take, use_protocol=True), partial(_put, use_protocol=True)),
-    "attributes": Way(attributes.take, partial(_put, use_protocol=False)),
-    "whole": Way(pack_env, lambda _, state: unpack_env(state)),
-}
-
-# Without a protocol, that way would be the next.
-_ALL = [*WAYS]
-_WITHOUT_PROTOCOL = _ALL[1:]
-
-
-class Copy(NamedTuple):
-    """What a way has taken of an environment; the first fields of :class:`EnvState`."""
-
-    way: WayName
-    detail: str
-    data: Any
+ProvenWay = Literal["attributes", "actions"]
 
 
 class Proof(NamedTuple):
@@ -123,15 +34,17 @@ class Proof(NamedTuple):
         way: The way.
         why: Why it is not exact, ``""`` if it is.
         detail: What it copies.
+        use_protocols: Whether layers are copied by their own protocols.
     """
 
-    way: WayName
+    way: ProvenWay
     why: str
-    detail: str
+    detail: str = ""
+    use_protocols: bool = False
 
 
 # By kind of environment and way.
-_proofs: dict[tuple[Any, WayName], Proof] = {}
+_proofs: dict[tuple[Any, ProvenWay], Proof] = {}
 _lock = threading.Lock()
 
 
@@ -166,82 +79,64 @@ def copy_env(
         used: All environments of the host.
         record: Returns the record of its episode, if there is one.
     """
-    reasons: list[str] = []
-    classes = _classes_of(env)
-    for name in _ways_of(classes):
-        _, why, detail = _prove(env, classes, kind, name, make, used)
-        if not why:
-            try:
-                return Copy(name, detail, WAYS[name].take(env))
-            except Exception as error:
-                why = str(error)
-        if not any(why in reason for reason in reasons):
-            reasons.append(why)
+    _, why, detail, use_protocols = _proof_of("attributes", env, kind, make, used)
+    if not why:
+        try:
+            data = attributes.take(env, use_protocols=use_protocols)
+            return Copy("attributes", detail, data)
+        except Exception as error:  # of this environment alone
+            why = str(error)
     known = record()
-    if known is not None:
-        proof = _prove(env, classes, kind, "replay", make, used)
-        if not proof.why:
-            return Copy("replay", f"its actions, since {'; '.join(reasons)}", known)
-        reasons.append(f"and of a replay: {proof.why}")
-    return "; ".join(reasons)
+    if known is None:
+        return why
+    proof = _proof_of("actions", env, kind, make, used)
+    if proof.why:
+        return f"{why}; and by its actions: {proof.why}"
+    return Copy("actions", f"its actions, since {why}", known)
 
 
 def prove(env: Any, kind: Any, make: Callable[[], Any], used: Sequence[Any]) -> list[Proof]:
-    """Prove the ways to copy an environment, best first, until one is exact."""
-    proofs: list[Proof] = []
-    classes = _classes_of(env)
-    for name in _ways_of(classes):
-        proofs.append(_prove(env, classes, kind, name, make, used))
-        if not proofs[-1].why:
-            break
-    return proofs
+    """Prove how to copy an environment whose actions were not recorded."""
+    return [_proof_of("attributes", env, kind, make, used)]
 
 
 def import_proofs(env: Any, kind: Any, proofs: Sequence[Proof]) -> None:
-    """Take over what another process has proven for an environment of the same kind."""
-    known = registered().version, kind, _classes_of(env)
+    """Use what another process has proven for an environment of the same kind."""
+    known = _known_as(env, kind)
     with _lock:
         for proof in proofs:
             _proofs.setdefault((known, proof.way), proof)
 
 
-def _classes_of(env: Any) -> tuple[Any, ...]:
-    return tuple(map(type, attributes.layers(env)))
+def _known_as(env: Any, kind: Any) -> Any:
+    return registered().version, kind, tuple(map(type, attributes.layers(env)))
 
 
-def _ways_of(classes: tuple[Any, ...]) -> list[WayName]:
-    return _ALL if attributes.with_protocol(classes) else _WITHOUT_PROTOCOL
-
-
-def _prove(
-    env: Any,
-    classes: tuple[Any, ...],
-    kind: Any,
-    name: WayName,
-    make: Callable[[], Any] | None,
-    used: Sequence[Any],
+def _proof_of(
+    way: ProvenWay, env: Any, kind: Any, make: Callable[[], Any] | None, used: Sequence[Any]
 ) -> Proof:
-    key = (registered().version, kind, classes), name
+    key = _known_as(env, kind), way
     with _lock:
         known = _proofs.get(key)
         if known is None:
             if make is None:
-                return Proof(name, "it is not proven", "")
-            if name == "replay":
-                why, detail = refute(lambda _, record: record, _replay, make, used), ""
+                return Proof(way, "it is not proven")
+            if way == "actions":
+                known = Proof(way, refute(lambda _, record: record, replay, make, used))
             else:
-                take, put = WAYS[name]
-                why = refute(lambda env, _: take(env), put, make, used)
-                detail = _detail(env, name)
-            known = _proofs[key] = Proof(name, why, detail)
+                known = _prove_attributes(env, make, used)
+            _proofs[key] = known
         return known
 
 
-def _detail(env: Any, name: WayName) -> str:
-    if name == "whole":
-        return "a pickle of the whole"
-    parts = [f"the state of {kind}" for kind in attributes.simulators_of(env)]
-    if name == "protocol":
-        own = attributes.with_protocol(_classes_of(env))
-        parts += [f"what {kind} gives as its state" for kind in own]
-    return " and ".join([*parts, "the attributes of all layers"])
+def _prove_attributes(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> Proof:
+    """Prove attributes with the protocols of layers, then without, since those may be wrong."""
+    reasons = []
+    for use_protocols in (True, False) if attributes.has_protocol(env) else (False,):
+        take = partial(attributes.take, use_protocols=use_protocols)
+        why = refute(lambda env, _, take=take: take(env), attributes.put, make, used)
+        if not why:
+            detail = attributes.describe(env, use_protocols=use_protocols)
+            return Proof("attributes", "", detail, use_protocols)
+        reasons.append(why)
+    return Proof("attributes", "; ".join(dict.fromkeys(reasons)))

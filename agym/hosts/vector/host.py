@@ -28,7 +28,7 @@ from agym.hosts.base import ALL_INFOS, Factory, Host
 from agym.hosts.episode import Phase
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
-from agym.hosts.snapshots.ways import Copy, EnvState
+from agym.hosts.snapshots.states import Copy, EnvState
 from agym.hosts.vector.batch import check_observations, check_reset, check_step, write
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
@@ -493,7 +493,7 @@ class VectorHost(Host):
             episode.phase, episode.number = Phase(self._phases[i]), int(self._numbers[i])
             copied = self._env.get_state(i), bool(self._over[i])
             detail = f"what {type(self._env).__name__} gives as its state"
-            taken[i] = self._state(i, Copy("program", detail, copied), 0, plane)
+            taken[i] = self._state(i, Copy("methods", detail, copied), 0, plane)
         return taken
 
     def _restore(self, operation: Operation) -> None:
@@ -503,9 +503,10 @@ class VectorHost(Host):
             self._reset_program(np.ones(self._count, bool))
         for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
             i = slot - self.first
-            if state.way != "program":
+            data = state.unpacked().data
+            if state.way != "methods" or not isinstance(data, tuple):  # of a coroutine environment
                 raise SnapshotError(OTHER_KIND.format(state.detail))
-            program, self._over[i] = state.unpacked().data
+            program, self._over[i] = data
             self._env.set_state(i, program)
             episode = self._rule.restored(state.episode, state.observation, state.flags)
             self._episodes[i] = episode

@@ -185,10 +185,10 @@ def test_auto_may_choose_processes_for_them(tmp_path: Path) -> None:
     code = """
         plugin = load("plugin_of_mine")
         from agym.planning.sampling import obstacle
-        from agym.hosts.snapshots.whole import pack_env
+        from agym._system.pickling import dumps_by_value
         import subprocess
         assert obstacle([plugin.Mine, lambda: plugin.Mine()]) == ""
-        packed = pack_env(plugin.Mine(5))
+        packed = dumps_by_value(plugin.Mine(5))
         script = "import pickle, sys; print(pickle.load(sys.stdin.buffer).sides)"
         done = subprocess.run([sys.executable, "-c", script], input=packed, capture_output=True)
         print(done.stdout.decode() + done.stderr.decode(), end="")

@@ -19,9 +19,9 @@ from agym.envs.probes import RandomEnv
 from agym.hosts.snapshots import attributes, codecs
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.proving import refute
-from agym.hosts.snapshots.replaying import Record, note_start
-from agym.hosts.snapshots.ways import WAYS, copy_env, kind_of
-from agym.hosts.snapshots.whole import pack_env
+from agym.hosts.snapshots.replaying import note_start
+from agym.hosts.snapshots.states import Record
+from agym.hosts.snapshots.ways import copy_env, kind_of
 from agym.testing import assert_same
 from tests.support.patience import patience
 
@@ -91,18 +91,23 @@ class InAClosure(Walk):
 
 
 class InASlot(Walk):
-    """Has state that is not among its attributes."""
+    """Has state in slots, one of which is private, and one empty now and then."""
 
-    __slots__ = ("hidden",)
+    __slots__ = ("__secret", "hidden", "late")
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.hidden = 0
+        self.hidden, self.__secret = 0, [0]
+        if hasattr(self, "late"):
+            del self.late
         return super().reset(seed=seed)
 
     def step(self, action: Any) -> Any:
         self.hidden += action
+        self.__secret[0] += self.hidden
+        if self.hidden == 7:
+            self.late = self.np_random.random()
         _, *rest = super().step(action)
-        return self.place + self.hidden, *rest
+        return self.place + self.hidden + self.__secret[0] + getattr(self, "late", 0), *rest
 
 
 class WithProtocol(Walk):
@@ -173,10 +178,10 @@ class Engined(Walk):
         (partial(gymnasium.make, "CartPole-v1"), "attributes"),
         (partial(gymnasium.make, "Taxi-v4"), "attributes"),
         (partial(RandomEnv, spaces.Box(-1, 1, (3,)), spaces.Discrete(3)), "attributes"),
-        (partial(gymnasium.make, "agym/FrozenLake-v1", engine="python"), "protocol"),
-        (WithProtocol, "protocol"),
+        (partial(gymnasium.make, "agym/FrozenLake-v1", engine="python"), "attributes"),
+        (WithProtocol, "attributes"),
         (InAClosure, "attributes"),
-        (InASlot, "whole"),
+        (InASlot, "attributes"),
         (WithWrongProtocol, "attributes"),
         (Eager, "attributes"),
     ],
@@ -203,8 +208,7 @@ def test_what_cannot_be_copied_is_not_trusted() -> None:
 def test_one_environment_for_all_proves_nothing() -> None:
     only = Walk()
     used = [only]
-    take, put = WAYS["attributes"]
-    why = refute(lambda env, _: take(env), put, lambda: only, used)
+    why = refute(lambda env, _: attributes.take(env), attributes.put, lambda: only, used)
     assert "makes no other" in why
 
 
@@ -231,13 +235,22 @@ def test_an_attribute_that_came_later_goes() -> None:
     assert_same(env.step(1)[0], other.step(1)[0])
 
 
-def test_a_pickle_of_the_whole_loses_nothing() -> None:
-    env = Walk()
+def test_slots_are_attributes() -> None:
+    env, other = InASlot(), InASlot()
     env.reset(seed=1)
-    other = pickle.loads(pack_env(env))
-    assert_same(env.step(1)[0], other.step(1)[0])
-    with pytest.raises(pickle.PicklingError, match="not pickled with its state"):
-        pack_env(Eager())
+    other.reset(seed=2)
+    other.late = 5
+    attributes.put(other, pickle.loads(pickle.dumps(attributes.take(env))))
+    assert not hasattr(other, "late")
+    for _ in range(9):
+        assert_same(env.step(1)[0], other.step(1)[0])
+    assert other.late == env.late
+
+
+def test_a_protocol_is_used_only_if_it_is_exact() -> None:
+    detail = "what WithProtocol gives as its state and the attributes of all layers"
+    assert way_of(WithProtocol)[1] == detail
+    assert way_of(WithWrongProtocol)[1] == "the attributes of all layers"
 
 
 class Forgetful(Walk):
@@ -278,8 +291,8 @@ def test_a_replay_is_proven_too() -> None:
         env.step(1)
         return copy_env(env, kind_of(env, kind), kind, [env], lambda: record)
 
-    assert replayed(Fated)[0] == "replay"
-    assert "and of a replay: a copy went another way in step 1" in replayed(Haunted)
+    assert replayed(Fated)[0] == "actions"
+    assert "and by its actions: a copy went another way in step 1" in replayed(Haunted)
 
 
 def test_what_only_draws_stays() -> None:
