@@ -55,7 +55,7 @@ class Snapshot:
 
     @property
     def way(self) -> str:
-        """How it was taken: ``"attributes"``, ``"methods"`` or ``"actions"``; ``print`` says more."""
+        """How it was taken: ``"attributes"``, ``"methods"``, ``"actions"``; ``print`` says more."""
         return self.state.way
 
     @property

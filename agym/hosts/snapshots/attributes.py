@@ -2,8 +2,8 @@
 
 ::
 
-    layers ── attributes ── plain values ............. copied (``plain_values.py``)
-                         └─ anything else among them .. all pickled together (``pickling.py``)
+    layers ── attributes ── plain values ............. copied (``values.py``)
+                         └─ anything else among them .. all pickled together (``values.py``)
            ── simulators, and layers with a protocol .. by their codec (``codecs.py``)
            ── constants, and what only draws .......... stay where they are (``_stays``)
 
@@ -15,7 +15,7 @@ layers of the other environment stay, and get these attributes. A layer has a pr
 from __future__ import annotations
 
 import logging
-import types
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -26,15 +26,20 @@ from gymnasium.wrappers import PassiveEnvChecker
 
 from agym.errors import SnapshotError
 from agym.hosts.snapshots.codecs import Codec, codec_of
-from agym.hosts.snapshots.pickling import Place, dumps, loads
-from agym.hosts.snapshots.plain_values import ATOMS, Memo, NotPlainError, copy_plain, is_plain_kind
+from agym.hosts.snapshots.values import (
+    ATOMS,
+    Memo,
+    NotPlainError,
+    Place,
+    copy_plain,
+    dumps,
+    is_plain_kind,
+    loads,
+)
 
 # What stays in its environment: constants, and what only draws.
 _KEPT = (Space, EnvSpec, logging.Logger)
-_KEPT_NAMES = (
-    "mujoco._structs.MjModel",
-    "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer",
-)
+_KEPT_NAMES = ("mujoco._structs.MjModel", "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer")
 _KEPT_MODULES = ("pygame", "pyglet")
 
 # Gymnasium's own: what does not change, the arguments of constructors, and spaces
@@ -92,18 +97,10 @@ def _chain(env: Any) -> list[Any]:
 
 def _attributes_of(layer: Any) -> dict[str, Any]:
     """Return the attributes of a layer by name, those in its ``__slots__`` too."""
-    attributes: dict[str, Any] = getattr(layer, "__dict__", {})
-    slots = _slots_of(type(layer))
-    if slots:
-        filled = {name: getattr(layer, name) for name in slots if hasattr(layer, name)}
-        return {**attributes, **filled}
-    return attributes
-
-
-@cache
-def _slots_of(kind: Any) -> list[str]:
-    members = [item for parent in kind.__mro__ for item in vars(parent).items()]
-    return [name for name, member in members if isinstance(member, types.MemberDescriptorType)]
+    state: Any = object.__getstate__(layer)
+    if isinstance(state, tuple):  # its ``__dict__``, and its slots
+        return {**(state[0] or {}), **state[1]}
+    return state or {}
 
 
 def take(env: Any, *, use_protocols: bool = False) -> State:
@@ -122,7 +119,7 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
     simulators: list[tuple[int, str, Any, Codec]] = []
     plain = True
     for k, layer in enumerate(chain):
-        protocol = _protocol_of(type(layer), use_protocols=use_protocols)
+        protocol = _protocol_of(layer, use_protocols=use_protocols)
         if protocol is not None:
             parts.append(protocol.take(layer))
             plain = False
@@ -154,11 +151,9 @@ def _copied(
     chain: list[Any], parts: list[Any], places: dict[int, Place], *, plain: bool
 ) -> list[Any] | bytes:
     """Return a copy of the states of layers, or a pickle of them."""
-    try:
-        if plain:
+    if plain:
+        with suppress(NotPlainError, RecursionError):
             return _copy_parts(parts, Memo(taking=True))
-    except (NotPlainError, RecursionError):
-        pass
     try:
         return dumps(parts, places)
     except Exception as error:
@@ -211,11 +206,14 @@ def put(env: Any, state: State) -> None:
     for layer, part in zip(chain, parts, strict=True):
         if isinstance(part, LayerState):
             _set_attributes(layer, part)
-        elif (protocol := _protocol_of(type(layer), use_protocols=True)) is not None:
+        else:
+            protocol = _protocol_of(layer, use_protocols=True)
+            assert protocol is not None
             protocol.put(layer, part)
     _spare_checker(env)
     for k, name, simulator in state.simulators:
-        value, codec = _at(chain, k, name), _codec_at(chain, k, name)
+        value = _at(chain, k, name)
+        codec = _codec_for(value)
         assert codec is not None
         codec.put(value, simulator)
         if codec.draw is not None and _attributes_of(chain[k]).get("render_mode") is not None:
@@ -224,7 +222,7 @@ def put(env: Any, state: State) -> None:
 
 def _fitting(state: State, chain: list[Any]) -> tuple[list[Any], list[str]]:
     """Return the states of layers, to be given away, or the names of what other layers lack."""
-    missing = [name for k, name, _ in state.simulators if _codec_at(chain, k, name) is None]
+    missing = [name for k, name, _ in state.simulators if not _codec_for(_at(chain, k, name))]
     if missing:  # a pickle may name their places
         return [], missing
     if isinstance(state.layers, bytes):
@@ -240,35 +238,31 @@ def _fitting(state: State, chain: list[Any]) -> tuple[list[Any], list[str]]:
 
 def _set_attributes(layer: Any, part: LayerState) -> None:
     """Set attributes, and delete those that came later."""
-    attributes, slots, values = _attributes_of(layer), _slots_of(type(layer)), part.values
+    attributes, values = _attributes_of(layer), part.values
     if tuple(attributes) != part.names:
         for name in attributes.keys() - {*part.names}:
-            value = attributes[name]
-            if _stays(name, value) or codec_of(type(value)) is not None:
-                continue
-            if name in slots:
+            if not _stays(name, attributes[name]) and not _codec_for(attributes[name]):
                 object.__delattr__(layer, name)
-            else:
-                del attributes[name]
     if attributes.get("render_mode") is not None:  # what it draws with stays open
         values = {
             name: value
             for name, value in values.items()
             if value is not None or not _is_kept(attributes.get(name))
         }
-    for name in slots:
-        if name in values:
-            object.__setattr__(layer, name, values.pop(name))
-    if values:
-        vars(layer).update(values)
+    if attributes is getattr(layer, "__dict__", None):
+        attributes.update(values)
+    else:
+        for name, value in values.items():  # some in slots
+            object.__setattr__(layer, name, value)
 
 
 def _at(chain: list[Any], k: int, name: str) -> Any:
     return _attributes_of(chain[k]).get(name) if name else chain[k]
 
 
-def _codec_at(chain: list[Any], k: int, name: str) -> Codec | None:
-    return codec_of(type(_at(chain, k, name)))
+def _codec_for(value: Any) -> Codec | None:
+    kind: Any = type(value)
+    return codec_of(kind)
 
 
 def _spare_checker(env: Any) -> None:
@@ -281,11 +275,11 @@ def _spare_checker(env: Any) -> None:
 def describe(env: Any, *, use_protocols: bool) -> str:
     """Say what :func:`take` copies, in a few words."""
     chain = layers(env)
-    kinds = {type(part) for layer in chain for part in (layer, *_attributes_of(layer).values())}
-    simulators = sorted(kind.__name__ for kind in kinds if codec_of(kind) is not None)
+    values = [value for layer in chain for value in (layer, *_attributes_of(layer).values())]
+    simulators = sorted({type(value).__name__ for value in values if _codec_for(value)})
     parts = [f"the state of {name}" for name in simulators]
     if use_protocols:
-        own = [type(layer).__name__ for layer in chain if _own_protocol(type(layer)) is not None]
+        own = [kind.__name__ for kind in map(type, chain) if _own_protocol(kind) is not None]
         parts += [f"what {name} gives as its state" for name in own]
     return " and ".join([*parts, "the attributes of all layers"])
 
@@ -300,11 +294,12 @@ def _name_of(kind: Any) -> str:
 
 def has_protocol(env: Any) -> bool:
     """Return whether any layer has a protocol of its own."""
-    return any(_own_protocol(type(layer)) is not None for layer in layers(env))
+    return any(map(_own_protocol, map(type, layers(env))))
 
 
-def _protocol_of(kind: Any, *, use_protocols: bool) -> Codec | None:
+def _protocol_of(layer: Any, *, use_protocols: bool) -> Codec | None:
     """Return the protocol of a layer: a registered one, or its own."""
+    kind: Any = type(layer)
     return codec_of(kind) or (_own_protocol(kind) if use_protocols else None)
 
 

@@ -18,10 +18,9 @@ import agym
 from agym.envs.probes import RandomEnv
 from agym.hosts.snapshots import attributes, codecs
 from agym.hosts.snapshots.codecs import registered
-from agym.hosts.snapshots.proving import refute
 from agym.hosts.snapshots.replaying import note_start
 from agym.hosts.snapshots.states import Record
-from agym.hosts.snapshots.ways import copy_env, kind_of
+from agym.hosts.snapshots.ways import copy_env, kind_of, refute
 from agym.testing import assert_same
 from tests.support.patience import patience
 
