@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -243,6 +247,64 @@ def test_a_program_of_rules(mode: str) -> None:
         assert [info.get("prob") for info in infos] == [info.get("prob") for info in latest.infos]
         assert_same_steps(once, play(envs, 40, seed=2))
         assert snapshots[0].way == "methods"
+
+
+class Steps:
+    """A coroutine environment with the spaces of ``Resumable``."""
+
+    observation_space = action_space = spaces.Discrete(9)
+    at = 0
+
+    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.at, {}
+
+    async def step(self, action: Any) -> Any:
+        self.at += 1
+        return self.at, 0.0, False, False, {}
+
+    async def close(self) -> None: ...
+
+    async def snapshot(self) -> int:
+        return self.at
+
+    async def restore(self, state: int) -> None:
+        self.at = state
+
+
+class Resumable(VectorEnv[Any, Any, Any]):
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    single_observation_space = single_action_space = spaces.Discrete(9)
+
+    def __init__(self, num_envs: int = 1) -> None:
+        self.num_envs = num_envs
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.at = np.zeros(num_envs, np.int64)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.at.copy(), {}
+
+    def step(self, actions: Any) -> Any:
+        self.at += 1
+        no = np.zeros(self.num_envs, bool)
+        return self.at.copy(), np.zeros(self.num_envs), no, no, {}
+
+    def get_state(self, index: int) -> int:
+        return int(self.at[index])
+
+    def set_state(self, index: int, state: int) -> None:
+        self.at[index] = state
+
+
+def test_methods_of_one_kind_are_not_given_states_of_another() -> None:
+    with agym.make(Steps, 2) as coroutines, agym.make(Resumable, 2, backend="native") as programs:
+        for envs, others in ((coroutines, programs), (programs, coroutines)):
+            envs.reset(seed=1)
+            others.reset(seed=1)
+            (snapshot, _) = envs.snapshot()
+            assert snapshot.way == "methods"
+            with pytest.raises(agym.AgymError, match="another kind of environment"):
+                others.restore(snapshot, [0])
 
 
 def test_programs_that_cannot_say_so() -> None:

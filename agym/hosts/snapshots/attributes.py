@@ -116,7 +116,7 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
     chain = layers(env)
     places = {id(layer): (k, "") for k, layer in enumerate(chain)}
     parts: list[Any] = []
-    simulators: list[tuple[int, str, Any, Codec]] = []
+    simulators: list[tuple[int, str, Any]] = []
     plain = True
     for k, layer in enumerate(chain):
         protocol = _protocol_of(layer, use_protocols=use_protocols)
@@ -134,17 +134,14 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
                 continue
             elif (codec := codec_of(kind)) is not None:
                 places[id(value)] = k, name
-                simulators.append((k, name, value, codec))
+                simulators.append((k, name, codec.take(value)))
             else:
                 values[name] = value
                 deep.append(name)
                 plain = plain and is_plain_kind(kind)
         parts.append(LayerState(tuple(attributes), values, deep))
-    return State(
-        tuple(map(_name_of, map(type, chain))),
-        _copied(chain, parts, places, plain=plain),
-        [(k, name, codec.take(value)) for k, name, value, codec in simulators],
-    )
+    copied = _copied(chain, parts, places, plain=plain)
+    return State(tuple(map(_name_of, map(type, chain))), copied, simulators)
 
 
 def _copied(
