@@ -15,7 +15,6 @@ layers of the other environment stay, and get these attributes. A layer has a pr
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -90,7 +89,7 @@ def layers(env: Any) -> list[Any]:
 
 def _chain(env: Any) -> list[Any]:
     found = {id(env): env}
-    while isinstance(env := _attributes_of(env).get("env"), Env) and id(env) not in found:
+    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and id(env) not in found:
         found[id(env)] = env
     return [*found.values()]
 
@@ -116,7 +115,7 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
     chain = layers(env)
     places = {id(layer): (k, "") for k, layer in enumerate(chain)}
     parts: list[Any] = []
-    simulators: list[tuple[int, str, Any]] = []
+    simulators: list[tuple[int, str, Any, Codec]] = []
     plain = True
     for k, layer in enumerate(chain):
         protocol = _protocol_of(layer, use_protocols=use_protocols)
@@ -130,27 +129,33 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
             kind: Any = type(value)
             if kind in ATOMS and name not in _KEPT_ATTRIBUTES:
                 values[name] = value
-            elif _stays(name, value):
+            elif _stays(value, name):
                 continue
             elif (codec := codec_of(kind)) is not None:
                 places[id(value)] = k, name
-                simulators.append((k, name, codec.take(value)))
+                simulators.append((k, name, value, codec))
             else:
                 values[name] = value
                 deep.append(name)
                 plain = plain and is_plain_kind(kind)
         parts.append(LayerState(tuple(attributes), values, deep))
-    copied = _copied(chain, parts, places, plain=plain)
-    return State(tuple(map(_name_of, map(type, chain))), copied, simulators)
+    # Simulators come last: to take the state of one may change what others show of it.
+    return State(
+        tuple(map(_name_of, map(type, chain))),
+        _copied(chain, parts, places, plain=plain),
+        [(k, name, codec.take(value)) for k, name, value, codec in simulators],
+    )
 
 
 def _copied(
     chain: list[Any], parts: list[Any], places: dict[int, Place], *, plain: bool
 ) -> list[Any] | bytes:
     """Return a copy of the states of layers, or a pickle of them."""
-    if plain:
-        with suppress(NotPlainError, RecursionError):
+    try:
+        if plain:
             return _copy_parts(parts, Memo(taking=True))
+    except (NotPlainError, RecursionError):
+        pass
     try:
         return dumps(parts, places)
     except Exception as error:
@@ -172,7 +177,7 @@ def _culprit(chain: list[Any], places: dict[int, Place]) -> str:
     for layer in chain:
         for name, value in _attributes_of(layer).items():
             try:
-                if not _stays(name, value):
+                if not _stays(value, name):
                     dumps(value, places)
             except Exception as error:
                 what = f"{type(layer).__name__}.{name}, a {type(value).__name__}"
@@ -238,13 +243,13 @@ def _set_attributes(layer: Any, part: LayerState) -> None:
     attributes, values = _attributes_of(layer), part.values
     if tuple(attributes) != part.names:
         for name in attributes.keys() - {*part.names}:
-            if not _stays(name, attributes[name]) and not _codec_for(attributes[name]):
+            if not _stays(attributes[name], name) and not _codec_for(attributes[name]):
                 object.__delattr__(layer, name)
     if attributes.get("render_mode") is not None:  # what it draws with stays open
         values = {
             name: value
             for name, value in values.items()
-            if value is not None or not _is_kept(attributes.get(name))
+            if value is not None or not _stays(attributes.get(name))
         }
     if attributes is getattr(layer, "__dict__", None):
         attributes.update(values)
@@ -313,22 +318,19 @@ def _own_protocol(kind: Any) -> Codec | None:
 # ---------------------------------------------------------------- what stays
 
 
-def _stays(name: str, value: Any) -> bool:
-    """Return whether an attribute stays in its environment."""
-    if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
-        return True
-    return _is_kept(value)
+def _stays(value: Any, name: str = "") -> bool:
+    """Return whether a value, or an attribute with that name, stays in its environment.
 
-
-def _is_kept(value: Any) -> bool:
-    """Return whether a value has no state, like lists of such values: pictures.
-
-    A space has some if an environment draws from it.
+    So do lists of such values: pictures. A space from which an environment draws does not.
     """
+    if name in _KEPT_ATTRIBUTES:
+        return True
     kind: Any = type(value)
-    if not _is_kept_kind(kind):
-        return kind is list and len(value) > 0 and all(map(_is_kept, value))
-    return not isinstance(value, Space) or not _is_drawn_from(value)
+    if kind is list:
+        return len(value) > 0 and all(map(_stays, value))
+    if name == "env" and isinstance(value, Env):
+        return True
+    return _is_kept_kind(kind) and not (isinstance(value, Space) and _is_drawn_from(value))
 
 
 @cache

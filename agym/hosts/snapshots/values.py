@@ -192,7 +192,7 @@ def is_plain_kind(kind: Any) -> bool:
 def _copy_array(value: Any, memo: Memo) -> Any:
     if value.dtype.hasobject:
         raise NotPlainError
-    view = View.of(value) if memo.taking else None
+    view = View.of(value) if memo.taking and value.base is not None else None
     return view._replace(base=copy_plain(view.base, memo)) if view else value.copy(order="K")
 
 
