@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from agym.engine.batches.out_target import RolloutBuffer
     from agym.engine.batches.results import Batch, ResetResult, StepResult
     from agym.engine.faults.policy import FaultPolicy
-    from agym.engine.snapshots.file import load_snapshot
-    from agym.engine.snapshots.snapshot import Snapshot
+    from agym.engine.snapshots import Snapshot, load_snapshot
     from agym.engine.stats import EnvStats, FleetStats, Stats, WorkerStats
     from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
@@ -197,7 +196,7 @@ _MODULE_OF = {
     "Rollout": "agym.tools.rollouts.rollout",
     "RolloutBuffer": "agym.engine.batches.out_target",
     "ServerLimits": "agym.tools.serving.limits",
-    "Snapshot": "agym.engine.snapshots.snapshot",
+    "Snapshot": "agym.engine.snapshots",
     "SnapshotError": "agym.errors",
     "SpaceMismatchError": "agym.errors",
     "Stats": "agym.engine.stats",
@@ -213,7 +212,7 @@ _MODULE_OF = {
     "chaos": "agym.tools.chaos",
     "debug": "agym.engine.batches.debugging",
     "group": "agym.tools.rollouts.group",
-    "load_snapshot": "agym.engine.snapshots.file",
+    "load_snapshot": "agym.engine.snapshots",
     "make": "agym.api.make",
     "make_async": "agym.api.make",
     "make_vec": "agym.api.vector.make",

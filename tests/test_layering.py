@@ -79,12 +79,6 @@ LATE = {
     "hosts/factories.py": {"agym.hosts.vector.construction"},
     "sb3.py": {"agym.api.sb3.vec_env"},
     "engine/engine.py": {"agym.engine.faults.recycling"},
-    "engine/faults/fault_log.py": {
-        "agym.engine.faults.capsule",
-        "agym.engine.faults.capsule_file",
-    },
-    "engine/snapshots/snapshot.py": {"agym.engine.snapshots.file"},
-    "api/saving.py": {"agym.engine.snapshots.file"},
     "engine/stats.py": {"psutil"},
 }
 

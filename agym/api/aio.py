@@ -22,7 +22,7 @@ from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import NOT_OPEN
 from agym.engine.engine import Engine
-from agym.engine.snapshots.snapshot import Snapshot
+from agym.engine.snapshots import Snapshot
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr

@@ -23,7 +23,7 @@ from agym.engine.batches.results import Batch
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.hooks.trace_registry import register
-from agym.engine.snapshots.snapshot import Snapshot, snapshots_of
+from agym.engine.snapshots import Snapshot, snapshots_of
 from agym.engine.stats import Stats
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, take_mask

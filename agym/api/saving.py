@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agym._system.files import read_pickle, write_pickle
 from agym.api.aio import AsyncEnvs
 from agym.api.options.build import build
 from agym.api.options.options import BackendLike, Options
 from agym.api.sync import Envs
-from agym.engine.snapshots.snapshot import Snapshot
+from agym.engine.snapshots import Snapshot
 from agym.hosts.factories import EnvLike
 
 
@@ -43,14 +44,12 @@ class Recipe:
 
     def save(self, path: str | os.PathLike[str], snapshots: list[Snapshot]) -> None:
         """Write it to a file, with the states of the environments."""
-        from agym.engine.snapshots.file import write
-
         head = {
             "env": snapshots[0].env,
             "num_envs": len(snapshots),
             "versions": snapshots[0].versions,
         }
-        write("run", path, (self, snapshots), head)
+        write_pickle("run", path, (self, snapshots), head)
 
 
 def restore_envs(
@@ -85,10 +84,7 @@ def restore_envs(
         UsageError: The file cannot be read, is damaged, or holds no run.
         SnapshotError: The environments that are made here are others.
     """
-    # Late imports here and above, because few programs save.
-    from agym.engine.snapshots.file import read
-
-    recipe, snapshots = read("run", path)
+    (recipe, snapshots), _ = read_pickle("run", path)
     if backend is not None or workers is not None:
         options = replace(recipe.options, workers=workers)
         recipe = replace(recipe, options=replace(options, backend=backend or options.backend))

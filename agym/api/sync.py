@@ -22,7 +22,7 @@ from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
-from agym.engine.snapshots.snapshot import Snapshot
+from agym.engine.snapshots import Snapshot
 from agym.engine.stats import Stats
 from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size

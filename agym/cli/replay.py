@@ -14,7 +14,6 @@ from __future__ import annotations
 import bdb
 import faulthandler
 import pdb
-import platform
 import sys
 import time
 import traceback
@@ -22,17 +21,16 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Annotated, Any
 
-import gymnasium
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress
 from rich.table import Table
 from rich.text import Text
 
+from agym._system.files import versions
 from agym._system.watchdog import STDERR, Hang
 from agym.cli.console import console, text_column
 from agym.cli.options import finite
-from agym.engine.faults.capsule import Capsule, agym_version_here, shown, words
-from agym.engine.faults.capsule_file import read_capsule
+from agym.engine.faults.capsule import Capsule, describe_error, read_capsule, shown
 from agym.errors import UsageError
 from agym.tools.replay.replica import Replica
 from agym.tools.replay.rerun import Ending, Watch, rerun
@@ -84,13 +82,13 @@ def replay(
         _warn(lack)
     reporter = _Reporter(capsule, debug, timeout)
     watch = Watch(reporter.after_step, reporter.last, reporter.ended, reporter.stuck, timeout)
-    if capsule.kind == "died":
+    if capsule.fault.kind == "died":
         faulthandler.enable(STDERR)
     try:
         ending = rerun(capsule, watch)
     finally:
         reporter.stop_bar()
-        if capsule.kind == "died":
+        if capsule.fault.kind == "died":
             faulthandler.disable()
     if not is_reproduced(capsule, ending):
         raise typer.Exit(NOT_REPRODUCED)
@@ -127,7 +125,7 @@ class _Reporter:
     def last(self) -> None:
         """Announce the operation that failed; it is the caller's next line."""
         self.stop_bar()
-        kind, operation = self._capsule.kind, self._capsule.operation
+        kind, operation = self._capsule.fault.kind, self._capsule.fault.operation
         if kind == "timeout":
             _warn(f"now comes the {operation} that hung: waiting {self._timeout:g} s for it")
         elif kind == "died" and self._debug:
@@ -146,8 +144,8 @@ class _Reporter:
         if error is not None and not isinstance(error, bdb.BdbQuit):
             lines = traceback.format_exception(type(error), error, where)
             _warn("".join(traceback.format_tb(where) if isinstance(error, Hang) else lines), "")
-        if not is_reproduced(self._capsule, ending) and self._capsule.traceback:
-            _warn(f"What it was then:\n\n{self._capsule.traceback}", "")
+        if not is_reproduced(self._capsule, ending) and self._capsule.fault.traceback:
+            _warn(f"What it was then:\n\n{self._capsule.fault.traceback}", "")
         _say(verdict(self._capsule, ending, self._timeout))
         if self._debug and where is not None and not isinstance(error, bdb.BdbQuit):
             pdb.post_mortem(where)
@@ -161,29 +159,30 @@ class _Reporter:
 
 def is_reproduced(capsule: Capsule, ending: Ending) -> bool:
     """Return whether it failed as recorded: same exception or a hang, in the same operation."""
-    error = ending.error
+    fault, error = capsule.fault, ending.error
     if error is None or not ending.last:
         return False
-    if capsule.kind == "timeout":
+    if fault.kind == "timeout":
         return isinstance(error, Hang)
-    return capsule.kind == "raised" and capsule.error.split(":")[0] == type(error).__name__
+    return fault.kind == "raised" and fault.error.split(":")[0] == type(error).__name__
 
 
 def verdict(capsule: Capsule, ending: Ending, timeout: float) -> str:
     """Return one sentence: whether the failure was reproduced, and what happened."""
-    name, error = f"environment {capsule.env_id}", ending.error
+    fault, error = capsule.fault, ending.error
+    name = f"environment {fault.env_id}"
     if isinstance(error, bdb.BdbQuit):
-        return f"NOT reproduced: the debugger was left before the {capsule.operation} that failed"
+        return f"NOT reproduced: the debugger was left before the {fault.operation} that failed"
     if error is None:
-        return f"NOT reproduced: {name} did all of it without failing; it was {capsule.error}"
+        return f"NOT reproduced: {name} did all of it without failing; it was {fault.error}"
     if isinstance(error, Hang):
         what = f"hangs in {ending.operation}, for more than {timeout:g} s"
     else:
-        what = f"raised {words(error)} in {ending.operation}"
+        what = f"raised {describe_error(error)} in {ending.operation}"
     if is_reproduced(capsule, ending):
         return f"reproduced: {name} {what}"
     place = "" if ending.last else f", after {ending.steps} of {len(capsule.actions)} actions"
-    return f"NOT reproduced: {name} {what}{place}; it was {capsule.error} in {capsule.operation}"
+    return f"NOT reproduced: {name} {what}{place}; it was {fault.error} in {fault.operation}"
 
 
 def lacks(capsule: Capsule) -> list[str]:
@@ -196,24 +195,24 @@ def lacks(capsule: Capsule) -> list[str]:
         )
     if sentences:
         sentences.append("so the failure cannot be reproduced exactly")
-    here = platform.python_version(), gymnasium.__version__, agym_version_here()
-    then = capsule.python_version, capsule.gymnasium_version, capsule.agym_version
-    for name, old, new in zip(("Python", "gymnasium", "agym"), then, here, strict=True):
-        if old != new:
-            sentences.append(f"it was written with {name} {old}, and this is {new}")
+    here = versions()
+    for name, old in capsule.versions.items():
+        if old != here[name]:
+            sentences.append(f"it was written with {name} {old}, and this is {here[name]}")
     return sentences
 
 
 def table(capsule: Capsule) -> Table:
     """Return a table of what the capsule holds."""
-    reset = f"seed {capsule.seed}" if capsule.rng is None else "state of its random numbers"
+    fault, start = capsule.fault, capsule.start
+    reset = f"seed {start.seed}" if start.rng is None else "state of its random numbers"
     rows: dict[str, Any] = {
-        "environment": f"{capsule.env_id}: {capsule.factory_text}",
-        "failed in": f"{capsule.operation} (episode {capsule.episode}, step {capsule.step})",
-        "error": f"{capsule.error} ({capsule.kind})",
-        "reset": reset if not capsule.options else f"{reset}, options {shown(capsule.options)}",
+        "environment": f"{fault.env_id}: {capsule.factory_text}",
+        "failed in": f"{fault.operation} (episode {fault.episode}, step {fault.step})",
+        "error": f"{fault.error} ({fault.kind})",
+        "reset": reset if not start.options else f"{reset}, options {shown(start.options)}",
         "actions": f"{len(capsule.actions)} since the reset (autoreset {capsule.autoreset})",
-        "last action": shown(capsule.action),
+        "last action": shown(fault.action),
     }
     shape = Table(show_header=False)
     for name, value in rows.items():

@@ -16,11 +16,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from agym.backends.base import Backend
+from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.deadlines import next_deadline
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.receive import SentSteps
 from agym.engine.calls.ticket import Receive, Ticket
-from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
 from agym.engine.opening import Descriptions, Opening

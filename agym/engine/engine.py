@@ -19,6 +19,7 @@ from typing import Any
 from agym._system.defer_signals import Interruptible
 from agym.backends.base import Backend
 from agym.engine.batches.actions import ActionWriter
+from agym.engine.batches.env_rows import EnvRows
 from agym.engine.batches.out_target import OutTarget, RolloutBuffer
 from agym.engine.batches.ready import ReadyQueue
 from agym.engine.batches.results import Batch
@@ -29,7 +30,6 @@ from agym.engine.calls.short_way import ShortWay, Watching
 from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.checks import Checks
 from agym.engine.collector import Collector
-from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks

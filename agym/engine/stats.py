@@ -12,8 +12,8 @@ from statistics import median
 import numpy as np
 
 from agym.backends.base import Backend
+from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.waits import NO_WAIT, LoopLag, Waited, Waits
-from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks.hooks import Hooks
 from agym.protocol.arguments import Ids

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli.app import app
-from agym.engine.faults.capsule_file import write_capsule
+from agym.engine.faults.capsule import write_capsule
 from tests.support.capsules import (
     a_capsule,
     failing,
@@ -252,11 +252,11 @@ def test_a_capsule_without_an_action_that_could_not_be_pickled(tmp_path: Path) -
 
 def test_other_versions_are_told(tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=failing(), error="ValueError: boom"))
-    with_head(path, gymnasium_version="0.9", python_version="3.1.0")
+    with_head(path, versions={"gymnasium": "0.9", "python": "3.1.0"})
     result = CliRunner().invoke(app, ["replay", str(path)])
     assert result.exit_code == 0
     assert "it was written with gymnasium 0.9, and this is" in result.stderr
-    assert "it was written with Python 3.1.0, and this is" in result.stderr
+    assert "it was written with python 3.1.0, and this is" in result.stderr
 
 
 def test_a_factory_that_is_not_there_is_shown_and_refused(tmp_path: Path) -> None:
@@ -288,8 +288,9 @@ def test_help_warns_and_tells_the_exit_codes() -> None:
 
 SCRIPT = """
     import gymnasium, numpy as np
-    from agym.engine.faults.capsule import Capsule
-    from agym.engine.faults.capsule_file import write_capsule
+    from agym.engine.faults.capsule import Capsule, write_capsule
+    from agym.errors import Fault
+    from agym.protocol.messages.resets import EpisodeStart
     import beside
 
     class Own(gymnasium.Env):
@@ -312,9 +313,8 @@ SCRIPT = """
         pass
 
     LIMIT = 1
-    capsule = Capsule(
-        0, lambda: Own(size=5), "next_step", "step", "raised", "Broken: 5 words", action=1
-    )
+    fault = Fault(0, "raised", "step", "Broken: 5 words", action=1)
+    capsule = Capsule(fault, EpisodeStart(), "next_step", lambda: Own(size=5))
     print(write_capsule("faults", capsule))
 """
 

@@ -7,8 +7,10 @@ import os
 import pty
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from agym.cli.app import app
-from agym.engine.faults.capsule import Capsule
-from agym.engine.faults.capsule_file import write_capsule
+from agym.engine.faults.capsule import Capsule, write_capsule
+from agym.errors import Fault
+from agym.protocol.messages.resets import EpisodeStart
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import patience
@@ -27,6 +30,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
 def a_capsule(**changes: Any) -> Capsule:
+    """Return a capsule; the changes are of its own fields, of its fault and of its start."""
     values: dict[str, Any] = {
         "env_id": 3,
         "factory": partial(Tally, length=9),
@@ -40,13 +44,22 @@ def a_capsule(**changes: Any) -> Capsule:
         "traceback": "Traceback ...\nValueError: boom in step\n",
         "episode": 2,
         "step": 4,
+        **changes,
     }
-    return Capsule(**{**values, **changes})
+    start = EpisodeStart(*(values.pop(name, None) for name in ("seed", "rng", "options")))
+    of_fault = {field.name for field in fields(Fault)} & values.keys()
+    fault = Fault(**{name: values.pop(name) for name in of_fault})
+    return Capsule(fault, start, **values)
 
 
 def with_head(path: Path, **changes: Any) -> Path:
+    """Change the head of a capsule's file, and its checksum."""
     line, _, body = path.read_bytes().partition(b"\n")
-    path.write_bytes(json.dumps({**json.loads(line), **changes}).encode() + b"\n" + body)
+    head = {**json.loads(line), **changes}
+    del head["crc32"]
+    start = json.dumps(head).encode().removesuffix(b"}")
+    crc = zlib.crc32(b"\n" + body, zlib.crc32(start))
+    path.write_bytes(b'%s, "crc32": %d}\n%s' % (start, crc, body))
     return path
 
 

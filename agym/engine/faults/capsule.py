@@ -1,29 +1,41 @@
-"""Capsules: everything needed to reproduce one failure of one environment."""
+"""Capsules: everything needed to reproduce one failure of one environment, in a file.
+
+The head of the file (:mod:`agym._system.files`) shows the failure. What may not be picklable, or
+not readable elsewhere, is pickled in parts, so that one does not affect the others.
+"""
 
 from __future__ import annotations
 
-import importlib.metadata
+import os
+import pickle
 import platform
+import re
+import secrets
+import sys
+import sysconfig
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-# Version of the file format (``engine/faults/capsule_file.py``).
-VERSION = 1
+from agym._system.files import (
+    os_errors_as_usage_errors,
+    read_pickle,
+    versions,
+    write_pickle,
+)
+from agym._system.pickling import dumps_by_value
+from agym.errors import Fault
+from agym.protocol.messages.failures import describe_exception
+from agym.protocol.messages.resets import EpisodeStart
 
-_LONGEST = 200
-
-
-def agym_version_here() -> str:
-    """Return the version of the installed agym."""
-    try:
-        return importlib.metadata.version("agym-envs")
-    except importlib.metadata.PackageNotFoundError:  # run from its sources
-        return "unknown"
+# Characters of a value that is shown in a line.
+MAX_SHOWN = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,61 +43,130 @@ class Capsule:
     """One failure of one environment.
 
     Attributes:
-        env_id: The environment.
-        factory: Makes it, without arguments; ``None`` if it could not be pickled or read.
+        fault: What happened. Only ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ``"close"``,
+            ``"call"``, ``"get_attr"`` and ``"set_attr"`` can be repeated.
+        start: The reset that began the episode. If a reset failed and ``actions`` are empty, it is
+            the failed reset.
         autoreset: agym's name of the autoreset mode.
-        operation: What failed: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ``"close"``,
-            ``"call"``, ``"get_attr"`` or ``"set_attr"``; others cannot be repeated.
-        kind: ``"raised"``, ``"died"`` or ``"timeout"``.
-        error: The error in one line.
-        seed: Seed of the last reset. If a reset failed and ``actions`` are empty, ``seed``, ``rng``
-            and ``options`` are those of the failed reset.
-        rng: Without a seed, the state of the environment's random numbers before that reset
-            (``np_random.bit_generator``).
-        options: Options of that reset.
-        actions: The actions since the reset, without ``action``, in the form that ``step`` takes.
-            A replay applies the autoreset mode to them again.
-        action: The action of the step that failed.
+        factory: Makes the environment, without arguments; ``None`` if it could not be pickled or
+            read.
+        actions: The actions since the reset, without that of the fault, in the form that ``step``
+            takes. A replay applies the autoreset mode to them again.
         arguments: ``(name, args, kwargs)`` of a call, ``(name,)`` of ``get_attr``, ``(name,
             value)`` of ``set_attr``.
-        traceback: The environment's traceback as text.
-        episode: Episodes begun so far.
-        step: Steps in this episode.
         complete: Whether ``actions`` begin at the reset and nothing is missing.
-        missing: What is missing, and why.
-        factory_text: The factory in words; derived from ``factory`` by default.
-        version: Version of the file format.
-        agym_version: Version of agym that wrote the capsule.
-        python_version: Likewise of Python.
-        gymnasium_version: Likewise of Gymnasium.
+        missing: What the file lacks, and why.
+        factory_text: The factory in words, in a capsule from a file.
+        versions: The versions of Python and of the packages that wrote it, by name.
     """
 
-    env_id: int
-    factory: Callable[[], Any] | None
+    fault: Fault
+    start: EpisodeStart
     autoreset: str
-    operation: str
-    kind: str
-    error: str
-    seed: int | None = None
-    rng: Any = None
-    options: dict[str, Any] | None = None
+    factory: Callable[[], Any] | None = None
     actions: Sequence[Any] = ()
-    action: Any = None
     arguments: tuple[Any, ...] = ()
-    traceback: str = ""
-    episode: int | None = 0
-    step: int | None = 0
     complete: bool = True
     missing: tuple[str, ...] = ()
     factory_text: str = ""
-    version: int = VERSION
-    agym_version: str = field(default_factory=agym_version_here)
-    python_version: str = field(default_factory=platform.python_version)
-    gymnasium_version: str = gymnasium.__version__
+    versions: dict[str, str] = field(default_factory=versions)
 
-    def __post_init__(self) -> None:
-        if not self.factory_text:
-            object.__setattr__(self, "factory_text", describe_factory(self.factory))
+
+def write_capsule(directory: str | os.PathLike[str], capsule: Capsule) -> Path:
+    """Write a capsule into a folder, which is made if needed. Only its owner may read the file.
+
+    Parts that cannot be pickled are left out and listed in the file.
+
+    Returns:
+        The file, which appears atomically.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    fault, start = capsule.fault, capsule.start
+    parts: dict[str, bytes] = {}
+    missing: list[str] = []
+    for name, value in {
+        "factory": capsule.factory,
+        "rng": start.rng,
+        "options": start.options,
+        "actions": capsule.actions,
+        "action": fault.action,
+        "arguments": capsule.arguments,
+    }.items():
+        try:
+            parts[name] = dumps_by_value(value)
+        except Exception as error:
+            missing.append(f"{name} (cannot be pickled: {describe_error(error)})")
+    failure = {**vars(fault), "action": shown(fault.action)}
+    traceback = failure.pop("traceback")
+    head = {
+        "fault": failure,
+        "factory": describe_factory(capsule.factory),
+        "seed": start.seed,
+        "options": shown(start.options),
+        "actions": len(capsule.actions),
+        "autoreset": capsule.autoreset,
+        "complete": capsule.complete and not missing,
+        "missing": missing,
+        "versions": capsule.versions,
+        "sys_path": _import_folders(),
+        "traceback": traceback,  # last, because it is long
+    }
+    folder = Path(directory)
+    with os_errors_as_usage_errors(f"{folder} cannot be made"):
+        folder.mkdir(parents=True, exist_ok=True)
+    operation = re.sub(r"\W+", "-", fault.operation)
+    when = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
+    path = folder / f"env{fault.env_id}-{operation}-{when}.agym"
+    write_pickle("capsule", path, parts, head)
+    return path
+
+
+def read_capsule(path: str | os.PathLike[str]) -> Capsule:
+    """Read a capsule. **Only open capsules that you trust:** unpickling one runs code from it.
+
+    The folders that its writer imported modules from are appended to ``sys.path``.
+
+    Raises:
+        UsageError: The file cannot be read, is damaged, is not a capsule, or was written by a newer
+            agym.
+    """
+    parts, head = read_pickle("capsule", path)
+    sys.path.extend(folder for folder in head["sys_path"] if folder not in sys.path)
+    values: dict[str, Any] = {}
+    missing = head["missing"]
+    for name, part in parts.items():
+        try:
+            values[name] = _load(part, head["versions"]["python"])
+        except Exception as error:
+            missing.append(f"{name} (cannot be read here: {describe_error(error)})")
+    failure = {**head["fault"], "action": values.pop("action", None)}
+    return Capsule(
+        Fault(**failure, traceback=head["traceback"]),
+        EpisodeStart(head["seed"], values.pop("rng", None), values.pop("options", None)),
+        head["autoreset"],
+        complete=head["complete"] and not missing,
+        missing=tuple(missing),
+        factory_text=head["factory"],
+        versions=head["versions"],
+        **values,
+    )
+
+
+def _load(part: bytes, python_version: str) -> Any:
+    here, wrote = (v.split(".")[:2] for v in (platform.python_version(), python_version))
+    if wrote != here and b"cloudpickle" in part:
+        raise ValueError(f"there is code in it that needs Python {'.'.join(wrote)}")
+    return pickle.loads(part)
+
+
+def _import_folders() -> list[str]:
+    """Return the folders of ``sys.path`` that hold the user's own modules."""
+    paths = sysconfig.get_paths()
+    installed = tuple(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    folders = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100 - "" is the cwd
+    return [each for each in folders if Path(each).is_dir() and not each.startswith(installed)]
 
 
 def describe_factory(factory: Any) -> str:
@@ -113,12 +194,9 @@ def shown(value: Any) -> str:
         text = " ".join(repr(value).split())
     except Exception:
         text = f"<{type(value).__name__}>"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Format an exception in one line, even if its ``str`` raises."""
-    try:
-        return " ".join(f"{type(error).__name__}: {error}".split())
-    except Exception:
-        return type(error).__name__
+    return " ".join(describe_exception(error).split())

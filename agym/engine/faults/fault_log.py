@@ -7,15 +7,17 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from agym.backends.base import BackendOptions
+from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.action_log import ActionLog, Episode
-from agym.engine.faults.env_rows import EnvRows
+from agym.engine.faults.capsule import Capsule, write_capsule
 from agym.engine.faults.policy import FaultPolicy
-from agym.errors import Fault
+from agym.errors import Fault, UsageError
 from agym.hosts.episode import name_of
 from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids
@@ -76,8 +78,6 @@ class FaultLog:
         # When the latest warnings were logged, and how many were left out since the last of them.
         self._warned: deque[float] = deque()
         self._left_out = 0
-        self._directory = policy.folder
-        self._every = policy.snapshot_every
         # Environments that can only be replayed from the beginning.
         self._replayed: set[int] = set()
         self._log = ActionLog(policy.replay_limit) if policy.record_actions else None
@@ -87,19 +87,16 @@ class FaultLog:
 
     def note_reset(self, ids: Ids, seeds: Sequence[int | None] | None, options: Options) -> None:
         """Note seeds and options of a reset that is about to be sent."""
-        for k, i in enumerate(ids):
-            seed = None if seeds is None else seeds[k]
+        for i, seed in zip(ids, repeat(None) if seeds is None else seeds, strict=False):
             if seed is not None:
                 self.seeds[i] = seed
             self.options[i] = lasting(options)
 
     def note_restore(self, ids: Ids, states: Sequence[EnvState]) -> None:
-        """Note those of states that are about to be restored."""
+        """Note seeds and options of states that are about to be restored."""
         for i, state in zip(ids, states, strict=True):
             self.seeds.pop(i, None)
-            if state.episode.seed is not None:
-                self.seeds[i] = state.episode.seed
-            self.options[i] = state.episode.options
+            self.note_reset((i,), [state.episode.seed], state.episode.options)
 
     @property
     def follows_steps(self) -> bool:
@@ -150,24 +147,30 @@ class FaultLog:
             LOG.warning("%d more faults were recovered, and not logged one by one", count)
 
     def report(self, ids: Ids, ticket: Ticket, payload: Payload) -> None:
-        """Log the actions that environments took, and report pending faults in their infos."""
-        log = self._log
+        """Report pending faults in the infos of environments, and log the actions they took."""
         for i in ids:
-            if i in self.pending:
-                payload.infos.setdefault(i, {})["fault"] = self.pending.pop(i)
-                if log is not None:
-                    log.cut(i)
-            elif log is not None and ticket.kind is Step and i not in payload.starts:
-                log.add(i, self._rows.action(i, ticket))
-                every = None if i in self._replayed else self._every
-                if every is not None and log.since(i) % every == 0:
-                    self.due[i] = ticket.plane
-            message = ticket.operation.message
-            if log is not None and isinstance(message, Restore):
-                log.cut(i)
-                log.checkpoint(i, message.states[ticket.ids.index(i)])
-            elif log is not None and i in payload.starts:
-                log.begin(i, payload.starts[i])
+            fault = self.pending.pop(i, None)
+            if fault is not None:
+                payload.infos.setdefault(i, {})["fault"] = fault
+            if self._log is not None:
+                self._follow(self._log, i, ticket, payload, interrupted=fault is not None)
+
+    def _follow(
+        self, log: ActionLog, slot: int, ticket: Ticket, payload: Payload, *, interrupted: bool
+    ) -> None:
+        """Log what an environment did; ask for its state if a replay would become long."""
+        message = ticket.operation.message
+        if interrupted or isinstance(message, Restore):
+            log.cut(slot)
+        elif isinstance(message, Step) and slot not in payload.starts:
+            log.add(slot, self._rows.action(slot, ticket))
+            every = None if slot in self._replayed else self._policy.snapshot_every
+            if every is not None and log.since(slot) % every == 0:
+                self.due[slot] = ticket.plane
+        if isinstance(message, Restore):
+            log.checkpoint(slot, message.states[ticket.ids.index(slot)])
+        elif slot in payload.starts:
+            log.begin(slot, payload.starts[slot])
 
     def note_states(self, states: Mapping[int, EnvState | str]) -> None:
         """Note states that were taken; a string says why one cannot be."""
@@ -176,6 +179,12 @@ class FaultLog:
                 self._replayed.add(i)
             elif self._log is not None:
                 self._log.checkpoint(i, state)
+
+    def episode(self, slot: int) -> Episode | None:
+        """Return what is known of an environment's episode, ``None`` if nothing is logged."""
+        return None if self._log is None else self._log.episode(slot)
+
+    # ---------------------------------------------------------------- the record of a fault
 
     def raised(self, failure: Failure) -> Fault:
         """Return the fault of an environment that raised."""
@@ -187,10 +196,10 @@ class FaultLog:
 
     def with_capsule(self, failure: Failure, ticket: Ticket) -> Failure:
         """Write a capsule for an environment that raised; return the failure with its path."""
-        message, slot = ticket.operation.message, failure.env_id
+        slot = failure.env_id
         position = ticket.ids.index(slot) if slot in ticket.ids else 0  # a group's first may not be
-        arguments = message.arguments(position)
-        path = self._write(self.raised(failure), self.episode(failure.env_id), arguments)
+        arguments = ticket.operation.message.arguments(position)
+        path = self._write(self.raised(failure), self.episode(slot), arguments)
         return replace(failure, capsule=path)
 
     def died(self, death: WorkerDeath) -> dict[int, Fault]:
@@ -215,10 +224,6 @@ class FaultLog:
         )
         return self._complete(fault, suspected=True)
 
-    def episode(self, slot: int) -> Episode | None:
-        """Return what is known of an environment's episode, ``None`` if nothing is logged."""
-        return None if self._log is None else self._log.episode(slot)
-
     def _complete(self, fault: Fault, *, suspected: bool) -> Fault:
         """Add what the action log knows, and write the capsule of a suspect."""
         slot = fault.env_id
@@ -236,27 +241,25 @@ class FaultLog:
         return replace(fault, capsule=self._write(fault, episode)) if suspected else fault
 
     def _write(self, fault: Fault, episode: Episode | None, arguments: tuple[Any, ...] = ()) -> str:
-        if self._directory is None or episode is None:
+        """Write a capsule if the policy wants it; return its path, else ``""``."""
+        if self._policy.capsule_dir is None or episode is None:
             return ""
-        # A late import, because few programs write capsules.
-        from agym.engine.faults.capsule import Capsule
-        from agym.engine.faults.capsule_file import write_capsule
-
-        start = episode.start or EpisodeStart()
+        known = episode.start is not None or fault.operation == "make"
         capsule = Capsule(
-            fault.env_id, self._options.factories[fault.env_id], name_of(self._options.autoreset),
-            fault.operation, fault.kind, fault.error,
-            seed=start.seed, rng=start.rng, options=start.options,
-            actions=episode.actions, action=fault.action, arguments=arguments,
-            traceback=fault.traceback, episode=fault.episode, step=fault.step,
-            complete=episode.complete and (episode.start is not None or fault.operation == "make"),
-        )  # fmt: skip
+            fault,
+            episode.start or EpisodeStart(),
+            name_of(self._options.autoreset),
+            self._options.factories[fault.env_id],
+            episode.actions,
+            arguments,
+            complete=episode.complete and known,
+        )
         try:
-            return str(write_capsule(self._directory, capsule))
-        except OSError as error:
+            return str(write_capsule(self._policy.capsule_dir, capsule))
+        except UsageError as error:
             self.notices.append(
-                f"the capsule of environment {fault.env_id} cannot be written: {error}; make"
-                f" capsule_dir={self._directory!r} a folder that can be written to"
+                f"the capsule of environment {fault.env_id} cannot be written to capsule_dir:"
+                f" {error}"
             )
             return ""
 

@@ -22,17 +22,15 @@ from typing import Any
 
 from agym.backends.base import Backend
 from agym.backends.parts import Supervision
+from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.interrupted import InterruptedParts
 from agym.engine.calls.ticket import Ticket
-from agym.engine.faults.budget import BudgetExceeded, RestartBudget
-from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.fault_log import FaultLog
-from agym.engine.faults.policy import FaultPolicy
+from agym.engine.faults.policy import BudgetExceeded, FaultPolicy, RestartBudget
 from agym.engine.faults.restores import Restores
 from agym.engine.faults.retries import Retries
-from agym.engine.faults.worker_log import WorkerLog
-from agym.engine.status import EnvStatus
+from agym.engine.status import EnvStatus, WorkerLog
 from agym.errors import Fault
 from agym.hosts.snapshots.codecs import registered
 from agym.protocol.arguments import Ids, runs

@@ -28,9 +28,9 @@ from gymnasium.vector import AutoresetMode
 from agym.backends.base import Backend
 from agym.backends.options import Recycle
 from agym.backends.parts import Spares
+from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
-from agym.engine.faults.env_rows import EnvRows
 from agym.engine.faults.recovery import Recovery
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.states import EnvState

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from agym.engine.faults.env_rows import EnvRows
+from agym.engine.batches.env_rows import EnvRows
 from agym.engine.faults.fault_log import FaultLog
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.retries import Retries

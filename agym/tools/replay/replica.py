@@ -20,7 +20,6 @@ from agym.hosts.episode import EpisodeRule, Phase, parse_mode
 from agym.hosts.rows import Rows
 from agym.hosts.snapshots.replaying import restore_start
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_info
@@ -50,7 +49,7 @@ class Replica:
         """Make nothing yet; ``before_last`` is called right before the failed operation."""
         self.env: Any = None
         self.on_loop = on_loop
-        self.doing = capsule.operation
+        self.doing = capsule.fault.operation
         self.last = False
         self._capsule = capsule
         self._before_last = before_last
@@ -61,14 +60,14 @@ class Replica:
     def failed_call(self, sent: list[Any]) -> ReplayCall:
         """Return the operation that failed; removes its action from ``sent`` if it is there."""
         capsule, env = self._capsule, self.env
-        name, arguments = capsule.operation, capsule.arguments
+        name, arguments = capsule.fault.operation, capsule.arguments
         if name == "step":
-            return self.step, (capsule.action,)
+            return self.step, (capsule.fault.action,)
         if name == "reset":
             if not self._rule.resets_now:
                 return self._reset_again, ()
-            if capsule.action is not None:
-                sent.append(capsule.action)
+            if capsule.fault.action is not None:
+                sent.append(capsule.fault.action)
             return self.step, (sent.pop(),)  # under SAME_STEP, the step resets
         if name in ("render", "close"):
             return self._do, (name, getattr(env, name))
@@ -93,14 +92,14 @@ class Replica:
             raise NeedsLoop
 
     async def reset(self) -> None:
-        capsule = self._capsule
-        start = EpisodeStart(capsule.seed, capsule.rng, copy.deepcopy(capsule.options))
+        start = self._capsule.start
+        start = start._replace(options=copy.deepcopy(start.options))
         keywords = restore_start(self.env, start)
         self._fit_reset(await self._do("reset", self.env.reset, **keywords))
 
     async def _reset_again(self) -> None:
         """Reset as autoreset does: without a seed, with the same options."""
-        options = self._capsule.options
+        options = self._capsule.start.options
         keywords = {} if options is None else {"options": copy.deepcopy(options)}
         self._phase = Phase.RUNNING
         self._fit_reset(await self._do("reset", self.env.reset, **keywords))

@@ -125,15 +125,15 @@ class _Play:
             task = asyncio.current_task()
             return task is not None and task.cancelling() > 0
         ctrl_c = isinstance(error, KeyboardInterrupt)
-        return ctrl_c and not self._capsule.error.startswith("KeyboardInterrupt")
+        return ctrl_c and not self._capsule.fault.error.startswith("KeyboardInterrupt")
 
     async def _all(self) -> None:
         capsule, replica = self._capsule, self._replica
-        if capsule.operation == "make":
+        if capsule.fault.operation == "make":
             return await self._run_last(replica.make)
         await replica.make()
         sent = list(capsule.actions)
-        if capsule.operation == "reset" and not sent:
+        if capsule.fault.operation == "reset" and not sent:
             return await self._run_last(replica.reset)
         await replica.reset()
         function, arguments = replica.failed_call(sent)
@@ -147,7 +147,7 @@ class _Play:
         self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any
     ) -> None:
         self._replica.last = True
-        if self._capsule.kind != "timeout":
+        if self._capsule.fault.kind != "timeout":
             await function(*arguments)
             return
         on_loop = self._replica.on_loop

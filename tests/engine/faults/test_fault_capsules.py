@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agym
-from agym.engine.faults.capsule_file import read_capsule
+from agym.engine.faults.capsule import read_capsule
 from tests.support.capsules import replay_apart
 from tests.support.drivers import Setup, each_api, played
 from tests.support.envs.trapped_envs import Traps
@@ -81,19 +81,19 @@ def test_there_is_one_file(
         assert str(path) in str(error)
     capsule = read_capsule(path)
     kinds = {"plain": "raised", "unpicklable": "raised", "hang": "timeout", "never": "timeout"}
-    assert (capsule.env_id, capsule.operation) == (1, where)
-    assert capsule.kind == kinds.get(what, "died")
+    assert (capsule.fault.env_id, capsule.fault.operation) == (1, where)
+    assert capsule.fault.kind == kinds.get(what, "died")
     assert capsule.missing == ()
     if where == "step":
         assert [int(action) for action in capsule.actions] == [6]
-        assert int(capsule.action) == 8
-        assert (capsule.seed, capsule.options) == (None, {"some": 1})
-        assert capsule.rng is not None
+        assert int(capsule.fault.action) == 8
+        assert (capsule.start.seed, capsule.start.options) == (None, {"some": 1})
+        assert capsule.start.rng is not None
         assert capsule.complete
     elif what in ("plain", "unpicklable"):
-        assert capsule.options in ({"some": 1}, {"other": 2})
+        assert capsule.start.options in ({"some": 1}, {"other": 2})
     else:
-        assert (capsule.seed, capsule.options) == (71, {"other": 2})
+        assert (capsule.start.seed, capsule.start.options) == (71, {"other": 2})
 
 
 @pytest.mark.parametrize("where", ["render", "call"])
@@ -110,7 +110,7 @@ def test_what_is_no_step(setup: Setup, what: str, where: str, traps: Traps, tmp_
             envs.render() if where == "render" else envs.call("add", 1)
     (path,) = folder.iterdir()
     capsule = read_capsule(path)
-    assert (capsule.env_id, capsule.operation) == (1, where)
+    assert (capsule.fault.env_id, capsule.fault.operation) == (1, where)
     assert [int(action) for action in capsule.actions] == [1]
     if where == "call" and what == "plain":
         assert capsule.arguments == ("add", (1,), {})
@@ -187,4 +187,4 @@ def test_each_of_many(setup: Setup, traps: Traps, tmp_path: Path) -> None:
         errors: Any = caught.value.exceptions
         told = sorted(error.capsule for error in errors)
     assert told == sorted(map(str, folder.iterdir()))
-    assert sorted(read_capsule(path).env_id for path in told) == [0, 1, 3]
+    assert sorted(read_capsule(path).fault.env_id for path in told) == [0, 1, 3]

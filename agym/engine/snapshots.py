@@ -1,17 +1,18 @@
-"""Snapshots as users hold them."""
+"""Snapshots as users hold them, and their files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from agym._system.files import read_pickle, versions, write_pickle
 from agym._system.pickling import dumps
-from agym.errors import SnapshotError
+from agym.errors import SnapshotError, UsageError
 from agym.hosts.snapshots.states import EnvState
 from agym.protocol.messages.completions import Description
 from agym.protocol.value_copies import copy_value
@@ -50,8 +51,7 @@ class Snapshot:
     @property
     def env(self) -> str:
         """The id of its environment, or ``"environment"`` if that has none."""
-        spec = self.description.spec
-        return "environment" if spec is None else str(spec.id)
+        return _name(self.description)
 
     @property
     def way(self) -> str:
@@ -86,9 +86,8 @@ class Snapshot:
         Raises:
             UsageError: The file cannot be written, or the environment's state cannot be pickled.
         """
-        from agym.engine.snapshots.file import write
-
-        write("snapshot", path, self, {"env": self.env, "way": self.way, "versions": self.versions})
+        head = {"env": self.env, "way": self.way, "versions": self.versions}
+        write_pickle("snapshot", path, self, head)
 
     def check(self, description: Description, env_id: int) -> None:
         """Refuse to be restored in another kind of environment.
@@ -96,34 +95,55 @@ class Snapshot:
         Raises:
             SnapshotError: Spaces or spec differ.
         """
-        mine, other = self.description, description
-        if mine is other or (id(mine), id(other)) in _fitting:
+        mine = self.description
+        if mine is description or (id(mine), id(description)) in _fitting:
             return
-        mismatch = mine.mismatch(other)
-        name = "environment" if other.spec is None else other.spec.id
-        why = "" if mismatch is None else str(mismatch)
-        if not why and self.env != name:
-            why = "they are not the same environment"
-        if not why and self.env != "environment":
-            one, two = _kwargs(mine), _kwargs(other)
-            limits = mine.spec.max_episode_steps, other.spec.max_episode_steps
-            if limits[0] != limits[1]:
-                why = f"its episodes have at most {limits[0]} steps, those of the other {limits[1]}"
-            if one.keys() != two.keys() or not all(map(_equal, one.values(), two.values())):
-                why = f"it was made with {one}, the other with {two}"
-        if why:
+        difference = _difference(mine, description)
+        if difference:
             raise SnapshotError(
-                f"a snapshot of {self.env} does not fit environment {env_id}, {name}: {why}"
+                f"a snapshot of {self.env} does not fit environment {env_id},"
+                f" {_name(description)}: {difference}"
             )
-        if len(_fitting) >= MOST_FITTING:
+        if len(_fitting) >= MAX_FITTING:
             _fitting.clear()
-        _fitting[id(mine), id(other)] = mine, other
+        _fitting[id(mine), id(description)] = mine, description
 
 
 # Pairs of descriptions that fit, which takes long to compare. They are kept, so that their ids are
 # not those of others.
 _fitting: dict[tuple[int, int], tuple[Description, Description]] = {}
-MOST_FITTING = 256
+MAX_FITTING = 256
+
+
+def _name(description: Description) -> str:
+    return "environment" if description.spec is None else str(description.spec.id)
+
+
+def _difference(one: Description, other: Description) -> str:
+    """Return why states of an environment do not fit another one, ``""`` if they do."""
+    mismatch = one.mismatch(other)
+    if mismatch is not None:
+        return str(mismatch)
+    if _name(one) != _name(other):
+        return "they are not the same environment"
+    if one.spec is None or other.spec is None:
+        return ""
+    kwargs, others = _kwargs(one), _kwargs(other)
+    if kwargs.keys() != others.keys() or not all(map(_equal, kwargs.values(), others.values())):
+        return f"it was made with {kwargs}, the other with {others}"
+    limit, other_limit = one.spec.max_episode_steps, other.spec.max_episode_steps
+    if limit != other_limit:
+        return f"its episodes have at most {limit} steps, those of the other {other_limit}"
+    return ""
+
+
+def _kwargs(description: Description) -> dict[str, Any]:
+    """Return the arguments that tell environments of one spec apart."""
+    kwargs = description.spec.kwargs
+    ignored = {"render_mode"}
+    if "vectorization_mode" in kwargs:  # a VectorEnv, as Gymnasium's make_vec records it
+        ignored |= {"vectorization_mode", "num_envs", "copy", "autoreset_mode"}
+    return {name: value for name, value in kwargs.items() if name not in ignored}
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -138,35 +158,52 @@ def _equal(one: Any, other: Any) -> bool:
     return False
 
 
-def _kwargs(description: Description) -> dict[str, Any]:
-    """Return the arguments that tell environments of one spec apart."""
-    kwargs = {**description.spec.kwargs}
-    kwargs.pop("render_mode", None)
-    if "vectorization_mode" in kwargs:  # a VectorEnv, as Gymnasium's make_vec records it
-        for name in ("vectorization_mode", "num_envs", "copy", "autoreset_mode"):
-            kwargs.pop(name, None)
-    return kwargs
+def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
+    """Read a snapshot. **Only open files that you trust:** unpickling one runs code from it.
+
+    Example:
+        >>> import agym, tempfile
+        >>> with agym.make("CartPole-v1", 1) as envs, tempfile.TemporaryDirectory() as folder:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     envs[0].snapshot().save(f"{folder}/middle.agym")
+        ...     agym.load_snapshot(f"{folder}/middle.agym")
+        <Snapshot of CartPole-v1, episode 1, step 0>
+
+    Raises:
+        UsageError: The file cannot be read, is damaged, or is not a snapshot.
+    """
+    snapshot, _ = read_pickle("snapshot", path)
+    if not isinstance(snapshot, Snapshot):
+        raise UsageError(f"{path} is not a snapshot of agym's")
+    return snapshot
 
 
 def snapshots_of(
-    states: Sequence[EnvState | str], ids: Sequence[int], describe: Any
+    states: Sequence[EnvState | str], ids: Sequence[int], describe: Callable[[int], Description]
 ) -> list[Snapshot]:
     """Return what hosts took as snapshots.
+
+    Args:
+        states: What they took; a string says why a state cannot be copied.
+        ids: The environments.
+        describe: Describes an environment.
 
     Raises:
         SnapshotError: An environment's state cannot be copied.
     """
-    # A late import, because it takes as long as the rest of the engine.
-    from agym.engine.snapshots.file import versions_of
-
     found = []
-    latest, versions = None, {}
     for i, state in zip(ids, states, strict=True):
         description = describe(i)
         if isinstance(state, str):
             name = "" if description.spec is None else f" ({description.spec.id})"
             raise SnapshotError(f"environment {i}{name} cannot be copied: {state}")
-        if description is not latest:
-            latest, versions = description, versions_of(description)
-        found.append(Snapshot(description, state, versions))
+        found.append(Snapshot(description, state, _versions_of(description)))
     return found
+
+
+def _versions_of(description: Description) -> dict[str, str]:
+    """Return the versions of what an environment's state may depend on."""
+    entry = None if description.spec is None else description.spec.entry_point
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    # Gymnasium's modules name simulators, as `gymnasium.envs.mujoco.ant_v5` does.
+    return versions(*filter(None, module.partition(":")[0].split(".")))

@@ -1,4 +1,4 @@
-"""What faults need to know of an environment's rows: its last observation, its current action."""
+"""Rows of single environments: the last observation, the current action, the flags."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Snapshots as users hold them, and their files."""
