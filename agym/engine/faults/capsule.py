@@ -23,12 +23,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from agym._system.files import (
-    os_errors_as_usage_errors,
-    read_pickle,
-    versions,
-    write_pickle,
-)
+from agym._system.files import os_errors_as_usage_errors, read_pickle, versions, write_pickle
 from agym._system.pickling import dumps_by_value
 from agym.errors import Fault
 from agym.protocol.messages.failures import describe_exception
@@ -171,12 +166,10 @@ def _import_folders() -> list[str]:
 
 def describe_factory(factory: Any) -> str:
     """Describe what a factory makes in one line, as one would write the call."""
-    arguments: list[Any] = []
+    arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
-    while isinstance(factory, partial):
-        arguments = [*factory.args, *arguments]
-        keywords = {**factory.keywords, **keywords}
-        factory = factory.func
+    if isinstance(factory, partial):  # Python flattens a partial of a partial
+        factory, arguments, keywords = factory.func, factory.args, factory.keywords
     given = [shown(each.id if isinstance(each, EnvSpec) else each) for each in arguments]
     given += [f"{name}={shown(value)}" for name, value in keywords.items()]
     if factory is gymnasium.make:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -54,13 +53,9 @@ class FaultLog:
     """
 
     def __init__(
-        self,
-        policy: FaultPolicy,
-        options: BackendOptions,
-        dispatcher: Dispatcher,
-        rows: EnvRows,
+        self, policy: FaultPolicy, options: BackendOptions, dispatcher: Dispatcher, rows: EnvRows
     ) -> None:
-        """Begin with no fault.
+        """Start without a fault.
 
         Args:
             policy: Says what is recorded.
@@ -76,7 +71,7 @@ class FaultLog:
         self.due: dict[int, int] = {}
         self._policy = policy
         # When the latest warnings were logged, and how many were left out since the last of them.
-        self._warned: deque[float] = deque()
+        self._warned: list[float] = []
         self._left_out = 0
         # Environments that can only be replayed from the beginning.
         self._replayed: set[int] = set()
@@ -98,15 +93,12 @@ class FaultLog:
             self.seeds.pop(i, None)
             self.note_reset((i,), [state.episode.seed], state.episode.options)
 
-    @property
-    def follows_steps(self) -> bool:
-        """Whether :meth:`report` wants every completion."""
-        return self._log is not None or bool(self.pending)
-
     def count(self, ids: Iterable[int]) -> None:
         """Count a fault of some environments."""
         for i in ids:
             self.counts[i] += 1
+
+    # ---------------------------------------------------------------- warnings
 
     def warn(self, ids: range, fault: Fault, count: int, innocent: Collection[int]) -> None:
         """Log a fault that is about to be recovered, unless there were many just now.
@@ -118,33 +110,38 @@ class FaultLog:
             innocent: The environments that only shared its worker.
         """
         now = time.monotonic()
-        while self._warned and now - self._warned[0] > WARNING_SECONDS:
-            self._warned.popleft()
+        self._warned = [when for when in self._warned if now - when <= WARNING_SECONDS]
         if len(self._warned) >= MAX_WARNINGS:
             self._left_out += 1
             return
         self.log_left_out()
         self._warned.append(now)
-        restarted, replayed = [*ids], []
-        if self._policy.mode == "replay":
-            restarted, replayed = [i for i in ids if i not in innocent], [*innocent]
+        replayed = [*innocent] if self._policy.mode == "replay" else []
+        restarted = [i for i in ids if i not in replayed]
         does = [f"restarting {name_envs(restarted)}"] if restarted else []
         does += [f"replaying {name_envs(replayed)}"] if replayed else []
-        again = self.pending[fault.env_id].retry if fault.env_id in self.pending else 0
-        LOG.warning(
-            "%s; %s (%s time in %g s)%s%s",
-            _describe(ids, fault, innocent), " and ".join(does), _ordinal(count),
-            self._policy.restart_window,
-            f", retry {again} of {self._policy.retry}" * bool(again),
-            "" if len(self._warned) < MAX_WARNINGS else
-            f"; more faults of the next {WARNING_SECONDS:g} s are only counted",
-        )  # fmt: skip
+        line = (
+            f"{_describe(ids, fault, innocent)}; {' and '.join(does)}"
+            f" ({_ordinal(count)} time in {self._policy.restart_window:g} s)"
+        )
+        if fault.env_id in self.pending and (retry := self.pending[fault.env_id].retry):
+            line += f", retry {retry} of {self._policy.retry}"
+        if len(self._warned) == MAX_WARNINGS:
+            line += f"; more faults of the next {WARNING_SECONDS:g} s are only counted"
+        LOG.warning(line)
 
     def log_left_out(self) -> None:
         """Log how many warnings were left out."""
         count, self._left_out = self._left_out, 0
         if count:
             LOG.warning("%d more faults were recovered, and not logged one by one", count)
+
+    # ---------------------------------------------------------------- infos and actions
+
+    @property
+    def follows_steps(self) -> bool:
+        """Whether :meth:`report` wants every completion."""
+        return self._log is not None or bool(self.pending)
 
     def report(self, ids: Ids, ticket: Ticket, payload: Payload) -> None:
         """Report pending faults in the infos of environments, and log the actions they took."""
