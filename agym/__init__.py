@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
     from agym.api.auto.plan import plan
     from agym.api.make import make, make_async
+    from agym.api.options.fleet import Fleet
     from agym.api.saving import restore_envs
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
         WorkerDiedGroup,
     )
     from agym.hosts.async_env import AsyncEnv
-    from agym.hosts.fleet.options import Fleet
     from agym.hosts.snapshots import codecs as snapshots
     from agym.planning.plans import Plan
     from agym.tools import adapters
@@ -178,7 +178,7 @@ _MODULE_OF = {
     "Envs": "agym.api.sync",
     "Fault": "agym.errors",
     "FaultPolicy": "agym.engine.faults.policy",
-    "Fleet": "agym.hosts.fleet.options",
+    "Fleet": "agym.api.options.fleet",
     "FleetStats": "agym.engine.stats",
     "Group": "agym.tools.rollouts.group",
     "GroupError": "agym.errors",

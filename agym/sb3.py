@@ -13,11 +13,11 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from agym._system.extras import require
+from agym.api.options.environments import find_spec
 from agym.api.options.options import VecEnvOptions, parse_backend
 from agym.backends.options import Native
 from agym.errors import UsageError
-from agym.hosts.base import Factory
-from agym.hosts.factories import find_spec
+from agym.hosts.factories import Factory
 from agym.planning.sampling import TrustedFactory, is_trusted, name_of
 from agym.protocol.arguments import check_count, check_made
 

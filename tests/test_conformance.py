@@ -20,7 +20,7 @@ from agym.backends.base import (
     close_host,
     open_host,
 )
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.sync import SyncHost
 from agym.testing import BackendConformance
 from tests.support.backends import FORK
 from tests.support.core_selection import examples
@@ -79,7 +79,7 @@ class QueueBackend(Backend, Workers):
             self._reader = -1
 
     def _run(self) -> None:
-        host = EnvHost(self.options.factories, 0, self.options.autoreset)
+        host = SyncHost(self.options.factories, 0, self.options.autoreset)
         self._tell(open_host(host))
         while (item := self._inbox.get()) is not None:
             if isinstance(item, SlotTable):

@@ -158,7 +158,7 @@ def read_pickle(kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str,
         raise UsageError(f"{path} was written by a newer agym: update this one")
     checked = _HEAD.fullmatch(line)
     if checked is None or int(checked[2]) != zlib.crc32(b"\n" + body, zlib.crc32(checked[1])):
-        raise UsageError(f"{path} is damaged: not all that was written is there")
+        raise UsageError(f"{path} is damaged: its checksum does not match")
     head = json.loads(line)
     try:
         return pickle.loads(zlib.decompress(body)), head

@@ -85,7 +85,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
             raise AttributeError(f"Pending has no attribute {name!r}{why}")
 
     def _not_awaited(self) -> str:
-        name = self._ticket.kind.name
+        name = self._ticket.message.name
         return f"the result of {name} was not awaited: write `await envs.{name}(...)`"
 
     def done(self) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from agym.api.aio import AsyncEnvs
+from agym.api.options.environments import EnvLike
+from agym.api.options.fleet import Fleet
 from agym.api.options.options import (
     Autoreset,
     BackendLike,
@@ -17,8 +19,6 @@ from agym.api.options.options import (
 from agym.api.output import Output
 from agym.api.saving import Recipe
 from agym.api.sync import Envs
-from agym.hosts.factories import EnvLike
-from agym.hosts.fleet.options import Fleet
 
 
 def make(
@@ -76,8 +76,7 @@ def make(
             ended.
         on_fault: ``"raise"``, ``"restart"`` or ``"replay"``, or a :class:`FaultPolicy`, which also
             has limits and a folder for capsules.
-        fleet: A :class:`Fleet`: environments that are reset ahead, a limit of the rate of calls,
-            and second calls of steps that take long.
+        fleet: A :class:`Fleet`: a rate limit, and second calls of steps that take long.
         **env_kwargs: For the environment, as in ``gymnasium.make``. A keyword is refused if it is
             the name of another library's option (``n_envs``, ``wrappers``) or looks like a misspelt
             option, unless the environment's constructor has a parameter of that name.

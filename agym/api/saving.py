@@ -9,10 +9,10 @@ from typing import Any
 from agym._system.files import read_pickle, write_pickle
 from agym.api.aio import AsyncEnvs
 from agym.api.options.build import build
+from agym.api.options.environments import EnvLike
 from agym.api.options.options import BackendLike, Options
 from agym.api.sync import Envs
 from agym.engine.snapshots import Snapshot
-from agym.hosts.factories import EnvLike
 
 
 @dataclass(frozen=True)

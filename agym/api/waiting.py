@@ -113,7 +113,7 @@ class SyncWaiter:
         hooks = self._hooks
         if hooks.all:
             if times is not None:
-                hooks.after_wait(ticket.kind.name, *times, in_task=False)
+                hooks.after_wait(ticket.message.name, *times, in_task=False)
             if hooks.holds and is_step_result(ticket):
                 with self._engine.collector.traffic.holding(), Interruptible():
                     hooks.hold(until(ticket, end))
@@ -309,7 +309,7 @@ class AsyncWaiter:
         hooks = self._hooks
         if hooks.all:
             if waited:
-                hooks.after_wait(ticket.kind.name, begun, now, in_task=True)
+                hooks.after_wait(ticket.message.name, begun, now, in_task=True)
             if hooks.holds and is_step_result(ticket):
                 with self._engine.collector.traffic.holding():
                     yield from hooks.holding(until(ticket))

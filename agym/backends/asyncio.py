@@ -18,7 +18,7 @@ from agym.backends.base import BackendOptions, Force, closed, open_host
 from agym.backends.options import Asyncio
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.process.worker_process import own_loop
-from agym.hosts.coroutine.host import CoroutineHost, guarded
+from agym.hosts.loop import LoopHost, guarded
 from agym.protocol.arguments import runs
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exception
@@ -34,7 +34,7 @@ class AsyncioBackend(OutboxBackend[Completion | BaseException]):
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
-        self._host = CoroutineHost(
+        self._host = LoopHost(
             options.factories,
             0,
             options.autoreset,

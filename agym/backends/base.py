@@ -1,6 +1,6 @@
 """The interface of a backend. A new backend is one subclass of :class:`Backend`.
 
-A backend passes operations to one or more hosts, such as :class:`~agym.hosts.gym.host.EnvHost`, and
+A backend passes operations to one or more hosts, such as :class:`~agym.hosts.sync.SyncHost`, and
 returns their completions. It guarantees that:
 
 - ``submit`` and ``poll`` never block (only ``serial`` runs environments inside ``submit``);
@@ -35,7 +35,8 @@ from agym.backends.parts import (
     Watched,
     Workers,
 )
-from agym.hosts.base import ALL_INFOS, Factory, Host
+from agym.hosts.base import ALL_INFOS, Host
+from agym.hosts.factories import Factory
 from agym.hosts.fleet.setup import FleetSetup
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Completion, Description, Payload
@@ -43,7 +44,7 @@ from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import CLOSE, OPEN, Operation
 from agym.protocol.table import SlotTable
 
-# Everything that a third-party backend needs, beside a host such as ``EnvHost``.
+# Everything that a third-party backend needs, beside a host such as ``SyncHost``.
 __all__ = [
     "Backend",
     "BackendOptions",

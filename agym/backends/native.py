@@ -22,16 +22,16 @@ from agym.protocol.messages.failures import name_range
 from agym.protocol.messages.operations import (
     Call,
     GetAttr,
+    Load,
     Message,
     Operation,
     Render,
     Reset,
-    Restore,
-    TakeSnapshot,
+    Save,
 )
 
 # Allowed on some environments: it is done for all, and the results of some are returned.
-ASKED_OF_SOME = (Render, Call, GetAttr, TakeSnapshot, Restore)
+ASKED_OF_SOME = (Render, Call, GetAttr, Save, Load)
 
 
 class NativeBackend(ThreadBackend):
@@ -52,22 +52,22 @@ class NativeBackend(ThreadBackend):
         return self.ranges
 
     def reason_unsupported(
-        self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
+        self, message: Message, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
-        if issubclass(kind, ASKED_OF_SOME):
+        if isinstance(message, ASKED_OF_SOME):
             return None
         seed_of = dict.fromkeys(ids) if seeds is None else dict(zip(ids, seeds, strict=True))
         for worker in self._workers:
             asked = [seed_of[i] for i in worker.ids if i in seed_of]
             whole = len(asked) == len(worker.ids)
             reason = None
-            if asked and kind is Reset:
+            if asked and isinstance(message, Reset):
                 reason = self._traits_of(worker).unsupported_reset(whole, asked)
             elif asked and not whole:
                 reason = "are one VectorEnv: name all of them"
             if reason is not None:
                 return (
-                    f"{kind.name}: {name_range(worker.ids)} {reason}, or use"
+                    f"{message.name}: {name_range(worker.ids)} {reason}, or use"
                     " backend='serial' or 'process', which step each environment separately"
                 )
         return None

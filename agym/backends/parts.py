@@ -170,7 +170,7 @@ class Groups(Protocol):
         """The groups; known once the environments are made."""
 
     def reason_unsupported(
-        self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
+        self, message: Message, ids: Ids, seeds: Sequence[int | None] | None = None
     ) -> str | None:
         """Return why some environments cannot do something without others of their group.
 

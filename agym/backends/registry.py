@@ -30,7 +30,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agym._system.pickling import dumps_by_value, is_importable
 from agym.errors import UsageError
-from agym.hosts.base import Factory
+from agym.hosts.factories import Factory
 from agym.protocol.value_copies import is_plain
 
 

@@ -16,7 +16,7 @@ from agym._system.defer_signals import Interruptible
 from agym._system.isolation import NoRunningLoop
 from agym.backends.base import Backend, BackendOptions, Force, close_host, open_host
 from agym.backends.parts import Inline
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.sync import SyncHost
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
@@ -28,7 +28,7 @@ class SerialBackend(Backend):
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
-        self._host = EnvHost(
+        self._host = SyncHost(
             options.factories, 0, options.autoreset, log=options.record_actions,
             infos=options.infos, fleet=options.fleet,
         )  # fmt: skip
@@ -47,7 +47,7 @@ class SerialBackend(Backend):
         self._host.attach(table)
 
     def submit(self, operation: Operation) -> None:
-        with nullcontext() if operation.message.unbroken else Interruptible(), self._hide_loop():
+        with Interruptible(), self._hide_loop():
             completion = self._host.run(operation)
         self._completions.append(completion)
 

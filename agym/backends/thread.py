@@ -20,7 +20,7 @@ from agym._system.pygame_support import lock_polygons
 from agym.backends.base import BackendOptions, Force, RunningHost, close_host, closed, open_host
 from agym.backends.outbox import Outbox, OutboxBackend
 from agym.backends.parts import Supervision
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.sync import SyncHost
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exception
 from agym.protocol.messages.operations import FAULT, OPEN, Make, Operation
@@ -176,7 +176,7 @@ class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
     def _make_host(self, ids: range, guard: WriteGuard, marker: list[int]) -> RunningHost:
         """Create the host of a thread; no environment is constructed yet."""
         options = self.options
-        return EnvHost(
+        return SyncHost(
             options.factories[ids.start : ids.stop], ids.start, options.autoreset,
             catch=BaseException, log=options.record_actions,
             marker=marker if options.track_running else None, guard=guard, infos=options.infos,

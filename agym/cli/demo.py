@@ -12,10 +12,10 @@ from rich.table import Table
 
 from agym._system.cpus import available_cores
 from agym.api.make import make
+from agym.api.options.environments import find_spec
 from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs
-from agym.hosts.factories import find_spec
 
 # One step takes about 25 µs, enough that processes help on any machine with two cores.
 DEFAULT_ENV = "Acrobot-v1"

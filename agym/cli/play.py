@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from agym.api.make import make_async
+from agym.api.options.environments import find_spec
 from agym.cli.options import Port, finite
 from agym.cli.watch import DEFAULT_SPEED, welcome
-from agym.hosts.factories import find_spec
 from agym.tools.live.keyboard import Keyboard
 from agym.tools.live.page import watch
 from agym.tools.run import run

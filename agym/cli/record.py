@@ -9,10 +9,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from agym.api.make import make
+from agym.api.options.environments import find_spec
 from agym.backends.options import BackendName
 from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs, Seed, finite
-from agym.hosts.factories import find_spec
 from agym.tools.video.movie import check_path
 from agym.tools.video.recording import LEAST_FPS, MOST_FPS, paths_of, record
 from agym.tools.video.tiling import MOST_SCALE, mosaic

@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from agym.api.options.environments import find_spec
 from agym.backends.options import BackendName
 from agym.cli.console import console
 from agym.cli.options import NumEnvs, finite
 from agym.errors import UsageError
-from agym.hosts.factories import find_spec
 from agym.tools.run import run
 from agym.tools.serving.limits import ServerLimits
 from agym.tools.serving.places import LOG

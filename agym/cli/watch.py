@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from agym.api.make import make_async
+from agym.api.options.environments import find_spec
 from agym.backends.options import BackendName
 from agym.cli.console import console
 from agym.cli.options import NumEnvs, Port, Seed, finite
 from agym.errors import UsageError
-from agym.hosts.factories import find_spec
 from agym.tools.live.page import AsyncPage, watch
 from agym.tools.run import run
 

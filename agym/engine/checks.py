@@ -63,12 +63,10 @@ class Checks:
         self.opened()
         self._status.check(ids)
 
-    def groups(
-        self, kind: type[Message], ids: Ids, seeds: Sequence[int | None] | None = None
-    ) -> None:
+    def groups(self, message: Message, ids: Ids, seeds: Sequence[int | None] | None = None) -> None:
         """Refuse what some environments of a group cannot do without the others."""
         groups = self._backend.groups
-        reason = None if groups is None else groups.reason_unsupported(kind, ids, seeds)
+        reason = None if groups is None else groups.reason_unsupported(message, ids, seeds)
         if reason is not None:
             raise UsageError(reason)
 
@@ -94,7 +92,7 @@ class Checks:
             busy = set(ids).intersection(other.ids).difference(self._status.lost)
             if busy and not other.done:
                 raise BusyError(
-                    f"environment {min(busy)} is busy with {other.kind.name}: await that first",
+                    f"environment {min(busy)} is busy with {other.message.name}: await that first",
                     operation,
                 )
 

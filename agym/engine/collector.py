@@ -30,7 +30,7 @@ from agym.errors import AgymError
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Completion, Payload, join_neighbours
 from agym.protocol.messages.failures import Failure
-from agym.protocol.messages.operations import Close, Make, Reset, Step
+from agym.protocol.messages.operations import Close, Make, Step
 
 if TYPE_CHECKING:
     from agym.engine.faults.recycling import Recycling
@@ -131,7 +131,7 @@ class Collector:
 
     def _end(self, ticket: Ticket) -> None:
         """Finish a ticket whose environments have all ended."""
-        if issubclass(ticket.kind, Reset):
+        if ticket.message.starts:
             recovering = self._recovery.recovering
             self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
         error = None if ticket.payload is None else self._status.blame(ticket.kind, ticket.payload)
@@ -141,20 +141,20 @@ class Collector:
         elif ticket.expired or ticket.ready is not None:
             pass  # the results are dropped or received separately; ``blame`` still applies
         elif error is not None:
-            if ticket.kind.writes_rows and self.rows.opened is not None:
+            if ticket.message.writes_rows and self.rows.opened is not None:
                 self.rows.opened.batches.note(ticket)
         else:
             value, error = self._value(ticket)
         if error is not None and ticket.kind is Step and ticket.ready is None and self._hooks.all:
             self._hooks.after_steps_lost(ticket.ids)
         ticket.finish(value, error)
-        if ticket.kind.moves:
+        if ticket.message.moves:
             # The row stays owned until the move is over.
             del self._dispatcher.tickets[ticket.number]
         else:
             self._dispatcher.drop(ticket)
         if self._recycling is not None and self.closing is None:
-            if ticket.kind.moves:
+            if ticket.message.moves:
                 self._recycling.advance(ticket)
             elif ticket.kind is Step and ticket.ready is None and not ticket.expired:
                 self._recycling.on_steps_ended(ticket.ids, ticket.plane)
@@ -171,7 +171,7 @@ class Collector:
                 if self._hooks.all:
                     self._hooks.after_step(ticket.number, ticket.ids, value)
                 return value, None
-            if issubclass(ticket.kind, Reset) and opened is not None:
+            if ticket.message.starts and opened is not None:
                 return opened.batches.reset(ticket), None
         except Exception as error:  # the caller's array became read-only, or memory ran out
             return None, error
@@ -180,7 +180,7 @@ class Collector:
 
     def _free(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
         """Release environments that have ended, without waiting for the rest of their ticket."""
-        if ticket.kind.writes_rows and self.rows.opened is not None:
+        if ticket.message.writes_rows and self.rows.opened is not None:
             self.rows.opened.batches.note_some(ticket, ids, payload)
         self._dispatcher.release(ticket, ids)
 
@@ -253,7 +253,7 @@ class Collector:
         recovery, deadlines = self._recovery, self._dispatcher.deadlines
         queued = self._dispatcher.scheduler.held(ticket)
         late = [i for i in ticket.late() if i not in queued and i not in recovery.recovering]
-        if ticket.kind.slow:
+        if ticket.message.slow:
             ticket.deadline = None
             reason = f"did not come up within {deadlines.replacement_seconds:g} s"
             for completion in recovery.overdue(ticket, reason):
@@ -267,19 +267,19 @@ class Collector:
         if not late:  # it waits for other operations, which have deadlines, or for a replacement
             ticket.suspend()
             return
-        if recovery.can_force and recovery.policy.tolerant and ticket.kind.writes_rows:
+        if recovery.can_force and recovery.policy.tolerant and ticket.message.writes_rows:
             ticket.suspend()
         else:
             ticket.expire()
             self._give_up(ticket)
         if recovery.can_force:
-            reason = f"missed the deadline of {ticket.kind.name} ({deadlines.timeout:g} s)"
+            reason = f"missed the deadline of {ticket.message.name} ({deadlines.timeout:g} s)"
             for completion in recovery.force(late, ticket, reason):
                 self._account(completion)
             self.poll()
 
     def _without_waiting(self, late: list[int]) -> tuple[list[int], float | None]:
-        """Except environments whose turn, by the limit of the rate, came less than a timeout ago.
+        """Except environments whose turn, by the rate limit, came less than a timeout ago.
 
         Returns:
             The others; and, if there are none, until when to wait.

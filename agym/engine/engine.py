@@ -40,18 +40,17 @@ from agym.engine.status import EnvStatus
 from agym.errors import UsageError
 from agym.hosts.episode import name_of
 from agym.hosts.snapshots.codecs import registered
-from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, runs, take_mask
+from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, take_mask
 from agym.protocol.messages.operations import (
     CloseEnv,
+    Load,
     Message,
     Operation,
-    Recreate,
     Render,
     Reset,
     Restart,
-    Restore,
+    Save,
     Step,
-    TakeSnapshot,
 )
 from agym.protocol.messages.resets import Options, PerEnvOptions
 from agym.protocol.table import SIDE_PLANE
@@ -175,7 +174,7 @@ class Engine:
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         if not ids:
-            return self._complete_empty(Step, out=target)
+            return self._complete_empty(Step(SIDE_PLANE), out=target)
         if self.hooks.all:
             self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
         return self._dispatch(Step(self._choose_plane(ids, target), parts), ids, out=target)
@@ -211,7 +210,7 @@ class Engine:
         """
         self.checks.opened()
         self.poll()
-        ticket = self.dispatcher.ticket(Receive, ())
+        ticket = self.dispatcher.ticket(Receive(), ())
         if timeout is not None:
             ticket.deadline = time.monotonic() + timeout
         return self.collector.sent.wait(ready, count, ticket)
@@ -266,9 +265,9 @@ class Engine:
         self.checks.usable(ids)
         about = about or self._all
         if not ids:
-            return self._complete_empty(Reset, about, target)
-        self.checks.groups(Reset, ids, seeds)
-        self.recovery.fault_log.note_reset(ids, seeds, options)
+            return self._complete_empty(Reset(SIDE_PLANE), about, target)
+        self.checks.groups(Reset(SIDE_PLANE), ids, seeds)
+        self.recovery.episodes.note_reset(ids, seeds, options)
         plane = self._choose_plane(ids, target)
         ticket = self._dispatch(Reset(plane, seeds, options), ids, out=target)
         ticket.about = about
@@ -290,7 +289,7 @@ class Engine:
         for i in ids:
             plane = self.dispatcher.scheduler.last_plane(i)
             planes.append(plane_of(i) if plane is None else plane)
-        return self.ask(TakeSnapshot(planes, registered()), ids)
+        return self.ask(Save(planes, registered()), ids)
 
     def restore(
         self, states: Sequence[Any], env_ids: Sequence[int] | None, *, about: Ids | None = None
@@ -303,12 +302,12 @@ class Engine:
         self.checks.usable(ids)
         about = about or self._all
         if not ids:
-            return self._complete_empty(Reset, about)
-        self.checks.groups(Restore, ids)
-        self.recovery.fault_log.note_restore(ids, states)
+            return self._complete_empty(Reset(SIDE_PLANE), about)
+        self.checks.groups(Load([], SIDE_PLANE), ids)
+        self.recovery.episodes.note_load(ids, states)
         self.statistics.restored = True
         plane = self._choose_plane(ids, None)
-        ticket = self._dispatch(Restore(plane, states=[*states], codecs=registered()), ids)
+        ticket = self._dispatch(Load([*states], plane, registered()), ids)
         ticket.about = about
         self._status.mark_ready(ids)
         return ticket
@@ -337,8 +336,8 @@ class Engine:
         ids = parse_env_ids(env_ids, self.num_envs)
         self.checks.usable(ids)
         if not ids:
-            return self._complete_empty(type(message))
-        self.checks.groups(type(message), ids)
+            return self._complete_empty(message)
+        self.checks.groups(message, ids)
         return self._dispatch(message, ids)
 
     def render_aside(self, ids: Ids) -> Ticket:
@@ -359,9 +358,9 @@ class Engine:
         """Close one environment after the operations it has queued. Idempotent."""
         if env_id in self._status.closed_envs:
             self.checks.opened()
-            return self._complete_empty(CloseEnv)
+            return self._complete_empty(CloseEnv())
         self.checks.usable((env_id,))
-        self.checks.groups(CloseEnv, (env_id,))
+        self.checks.groups(CloseEnv(), (env_id,))
         ticket = self._dispatch(CloseEnv(), (env_id,))
         self._status.close_env(env_id)
         return ticket
@@ -377,18 +376,18 @@ class Engine:
         if env_ids is None:
             env_ids = sorted(self._status.lost)
         ids = self.recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
-        self.checks.groups(Restart, ids)
-        ticket = self.dispatcher.ticket(Recreate, ids)
+        self.checks.groups(Restart(), ids)
         if not ids:
+            ticket = self.dispatcher.ticket(Load([]), ids)
             ticket.finish([])
             return ticket
         self.checks.idle(ids, "restart")
+        loads = self.recovery.restart(ids)
+        ticket = self.dispatcher.ticket(Load([]), ids)
         self.dispatcher.tickets[ticket.number] = ticket
         self.dispatcher.deadlines.start_replacement(ticket)
-        restores = dict(zip(ids, self.recovery.restart(ids), strict=True))
-        for run in runs(ids):
-            message = Recreate([restores[i] for i in run])
-            self.backend.submit(Operation(ticket.number, run.start, run.stop, message))
+        for run, load in loads:
+            self.backend.submit(Operation(ticket.number, run.start, run.stop, load))
         return ticket
 
     def stats(self) -> Stats:
@@ -438,7 +437,7 @@ class Engine:
             self.checks.usable(ids)
             self.checks.steppable(ids)
         if len(ids) < self.num_envs:
-            self.checks.groups(Step, ids)
+            self.checks.groups(Step(SIDE_PLANE), ids)
         table = self.checks.opened().table
         if env_ids is None:
             return ids, self.writer.write_all(table, actions)
@@ -458,30 +457,30 @@ class Engine:
     ) -> Ticket:
         dispatcher, collector = self.dispatcher, self.collector
         batches = self.checks.opened().batches
-        ticket = dispatcher.ticket(type(message), ids)
+        ticket = dispatcher.ticket(message, ids)
         tolerant = self.recovery.policy.tolerant
         if tolerant or dispatcher.deadlines.timeout is not None:
             ticket.ended = []
             dispatcher.deadlines.start(ticket)
-        if isinstance(message, Step | Reset):
+        if isinstance(message, Step | Reset | Load) and message.plane is not None:
             ticket.plane, ticket.ready, ticket.out = message.plane, ready, out
-        if issubclass(ticket.kind, Reset) and self.hooks.all:
-            restored = ticket.kind is Restore
+        if message.starts and self.hooks.all:
+            restored = ticket.kind is Load
             self.hooks.after_reset_sent(ticket.number, ids, restored=restored)
         if ticket.kind is Step and dispatcher.scheduler.idle and ready is None:
             collector.traffic.dispatch(ticket.number)
         if tolerant and ticket.plane >= SIDE_PLANE:
             batches.keep(ids, ticket.plane)
-        dispatcher.dispatch(ticket, message)
+        dispatcher.dispatch(ticket)
         return ticket
 
     def _complete_empty(
-        self, kind: type[Message], about: Ids = (), out: OutTarget | None = None
+        self, message: Message, about: Ids = (), out: OutTarget | None = None
     ) -> Ticket:
         """Return the finished ticket of a call with ``env_ids=[]``, which reaches no backend."""
         batches = self.checks.opened().batches
-        ticket = self.dispatcher.ticket(kind, ())
+        ticket = self.dispatcher.ticket(message, ())
         ticket.about, ticket.out, ticket.plane = about, out, SIDE_PLANE
-        collect = {Step: batches.step, Reset: batches.reset}.get(kind)
+        collect = {Step: batches.step, Reset: batches.reset}.get(ticket.kind)
         ticket.finish([] if collect is None else collect(ticket))
         return ticket

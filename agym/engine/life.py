@@ -54,7 +54,7 @@ class Life:
 
     def open(self) -> Ticket:
         """Start the workers, which make the environments."""
-        ticket = self._dispatcher.tickets[OPEN] = Ticket(OPEN, Make, self._all)
+        ticket = self._dispatcher.tickets[OPEN] = Ticket(OPEN, Make(), self._all)
         abandon_in_forks(self)
         with os_errors_as_usage_errors("the environments cannot be made"):
             self._backend.start()
@@ -78,7 +78,7 @@ class Life:
         self._status.all_ready = False
         for ticket in self._collector.tickets:
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
-        closing = self._dispatcher.tickets[CLOSE] = Ticket(CLOSE, Close, self._all)
+        closing = self._dispatcher.tickets[CLOSE] = Ticket(CLOSE, Close(), self._all)
         self._collector.closing = closing
         seconds = FAST_CLOSE_SECONDS if self.fast_close else GRACE_SECONDS
         for force, grace in zip(Force, seconds, strict=True):
@@ -118,7 +118,7 @@ class Life:
 
     def _end(self) -> None:
         self._status.all_ready = False
-        self._collector.closing = closing = Ticket(CLOSE, Close, ())
+        self._collector.closing = closing = Ticket(CLOSE, Close(), ())
         closing.done = True
 
     @property

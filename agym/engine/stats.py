@@ -108,17 +108,11 @@ class FleetStats:
         True
 
     Attributes:
-        spares_used: Episodes that a spare began which was ready.
-        spares_late: Episodes that waited for a spare which was still being reset.
-        spares_missed: Episodes that an ordinary reset began, since no spare was reset for them.
         rate_waited: Seconds that calls waited for their turn, summed over environments.
         hedged: Steps that were made a second time.
         hedges_won: Steps of which the second call returned first.
     """
 
-    spares_used: int = 0
-    spares_late: int = 0
-    spares_missed: int = 0
     rate_waited: float = 0.0
     hedged: int = 0
     hedges_won: int = 0
@@ -126,10 +120,8 @@ class FleetStats:
     @classmethod
     def read(cls, gauges: Gauges) -> FleetStats:
         """Sum the gauges."""
-        used, late, missed, waited, hedged, won = (
-            int(gauges.arrays[name].sum()) for name in FLEET_SUMS
-        )
-        return cls(used, late, missed, waited / 1e9, hedged, won)
+        waited, hedged, won = (int(gauges.arrays[name].sum()) for name in FLEET_SUMS)
+        return cls(waited / 1e9, hedged, won)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from agym.errors import ClosedError, ResetNeededError, group_errors
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath
-from agym.protocol.messages.operations import Close, Make, Message, Reset, Restore, Step
+from agym.protocol.messages.operations import Close, Make, Message, Reset, Step
 
 # Operations after whose failure an environment must be reset.
-ROW_NAMES = (Step.name, Reset.name, Restore.name)
+ROW_NAMES = (Step.name, Reset.name, "restore")
 
 
 class EnvStatus:

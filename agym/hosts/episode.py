@@ -106,7 +106,6 @@ class Episode:
         seed: Seed of the last explicit reset.
         options: Options of that reset, which automatic resets repeat.
         reseed: Seed for the next reset of a replacement, if that has none.
-        lineage: With spares, the latest given seed, and how many resets without one followed.
         retry: How the next reset is to begin, unless that has a seed: as an episode that failed.
     """
 
@@ -116,14 +115,12 @@ class Episode:
     seed: int | None = None
     options: dict[str, Any] | None = None
     reseed: int | None = None
-    lineage: tuple[int, int] | None = None
     retry: EpisodeStart | None = None
 
     def copy(self) -> Episode:
         """Return a copy, in a quarter of the time of ``dataclasses.replace``."""
         return Episode(
-            self.phase, self.row, self.number, self.seed, self.options, self.reseed, self.lineage,
-            self.retry,
+            self.phase, self.row, self.number, self.seed, self.options, self.reseed, self.retry,
         )  # fmt: skip
 
     def begin(self) -> None:

@@ -1,211 +1,104 @@
-"""Factories: turns the ``env`` argument of the caller into one factory per environment."""
+"""Factories of environments, and the kind of what they make."""
 
 from __future__ import annotations
 
-import importlib
+import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
-import gymnasium
-import gymnasium.error
-from gymnasium.envs import registration
-from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.vector import VectorEnv
-from typing_extensions import TypeIs
+# Makes a ``gymnasium.Env`` or an ``agym.AsyncEnv``.
+Factory = Callable[[], Any]
 
-from agym._system.extras import how_to_get
-from agym._system.pickling import is_importable
-from agym.errors import MissingExtraError, UsageError
-from agym.hosts.async_env import AsyncEnv
-from agym.hosts.base import Factory
-from agym.protocol.arguments import check_count
-
-AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
-AnyVectorEnv = VectorEnv[Any, Any, Any]
-EnvLike = (
-    str
-    | EnvSpec
-    | AnyVectorEnv
-    | Callable[..., AnyEnv | AnyVectorEnv]
-    | Sequence[Callable[..., AnyEnv]]
+# Messages of asyncio, sniffio and anyio for a missing event loop.
+NO_LOOP = (
+    "no running event loop",
+    "not in async context",
+    "Not currently running on any asynchronous event loop",
 )
 
-# Packages that register environments on import, and the extra that installs each, by the namespace
-# of the environments.
-PROVIDERS = {"ALE": ("ale_py", "atari")}
+
+def is_coroutine_env(env: Any) -> bool:
+    """Return whether an environment, or a class of such, has an ``async def step``."""
+    return inspect.iscoroutinefunction(getattr(env, "step", None))
 
 
-def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any]) -> list[Factory]:
-    """Return one factory per environment, without calling any.
+def innermost(factory: Any) -> Any:
+    """Unwrap ``partial`` objects."""
+    while isinstance(factory, partial):
+        factory = factory.func
+    return factory
 
-    Raises:
-        UsageError: ``env`` has the wrong type, or is a list whose length is not ``num_envs``.
+
+def describe_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
+    """Make the first environment without an event loop, to find out the kind of all of them.
+
+    A constructor that requires a running loop is assumed to be that of a coroutine environment, and
+    is called again on the loop when the others are made.
+
+    Returns:
+        Whether they are coroutine environments; and the factories, the first of which now returns
+        the environment that was made, or raises what its constructor raised.
     """
-    if num_envs is not None:
-        num_envs = check_count("num_envs", num_envs)
-    if isinstance(env, Sequence) and not isinstance(env, str):
-        if not env or not all(callable(factory) for factory in env):
-            raise UsageError("a list for env must hold factories: functions that make environments")
-        if num_envs not in (None, len(env)):
-            raise UsageError(f"num_envs={num_envs} contradicts the list of {len(env)} factories")
-        return [partial(factory, **env_kwargs) if env_kwargs else factory for factory in env]
-    n = num_envs or 1
-    if isinstance(env, str | EnvSpec):
-        first = partial(gymnasium.make, find_spec(env), **env_kwargs)
-        # Gymnasium's checker tests the first steps of one environment; the others are alike.
-        other = partial(first, **{"disable_env_checker": True, **env_kwargs})
-        return [first, *[other] * (n - 1)]
-    if not callable(env):
-        raise UsageError(
-            f"env={env!r} must be an id, an EnvSpec, a factory, or a list of factories"
-        )
-    return [partial(env, **env_kwargs) if env_kwargs else env] * n
+    first, *others = factories
+    if is_coroutine_env(innermost(first)):
+        return True, [*factories]
+    with warnings.catch_warnings():
+        # Coroutines that a constructor could not run without a loop.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            env = first()
+        except BaseException as error:
+            if needs_loop(error):
+                on_loop = partial(_make_on_loop, first, error.with_traceback(None))
+                return True, [OneShotFactory(on_loop, first), *others]
+            return False, [partial(reraise, error), *others]
+    return is_coroutine_env(env), [OneShotFactory(lambda: env, first), *others]
 
 
-def is_vector(env: Any) -> bool:
-    """Return whether an object is a vector environment, or a class or ``partial`` making one."""
-    while isinstance(env, partial):
-        env = env.func
-    return isinstance(env, VectorEnv) or (isinstance(env, type) and issubclass(env, VectorEnv))
+def needs_loop(error: BaseException) -> bool:
+    """Return whether an exception was raised because no event loop runs."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in NO_LOOP)
 
 
-def make_vector_factories(
-    env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any], workers: int | None
-) -> list[Factory]:
-    """Return the same factory for each environment; it makes as many at once as requested.
+def _make_on_loop(factory: Factory, error: BaseException) -> Any:
+    """Make a coroutine environment; raise the earlier error if it is a plain one."""
+    env = factory()
+    if not is_coroutine_env(env):
+        raise error
+    return env
 
-    Raises:
-        UsageError: ``env`` does not make vector environments.
+
+class LooseSpaceFactory:
+    """A factory whose environments may differ in the bounds of their observations."""
+
+    loose_spaces = True
+
+    def __init__(self, factory: Factory) -> None:
+        self.wrapped = factory
+
+    def __call__(self) -> Any:
+        return self.wrapped()
+
+
+class OneShotFactory:
+    """A factory that returns an existing environment once, and makes others afterwards.
+
+    Attributes:
+        wrapped: Makes the others.
     """
-    # A late import, because few programs have vector environments.
-    from agym.hosts.vector.construction import ExistingFactory, VectorFactory
 
-    if num_envs is not None:
-        num_envs = check_count("num_envs", num_envs)
-    if isinstance(env, VectorEnv):
-        name = type(env).__name__
-        if env_kwargs or workers not in (None, 1) or num_envs not in (None, env.num_envs):
-            raise UsageError(
-                f"{name} is made already, with num_envs={env.num_envs}: leave num_envs, workers"
-                f" and {', '.join(env_kwargs) or 'other keywords'} out, or pass the class"
-            )
-        return [ExistingFactory([env])] * env.num_envs
-    n = num_envs or 1
-    if isinstance(env, str | EnvSpec):
-        spec = find_spec(env)
-        if spec.vector_entry_point is None:
-            raise UsageError(
-                f"env={spec.id!r} has no vector_entry_point, which backend='native' makes: take"
-                " backend='process', 'thread' or 'serial'"
-            )
-        return [VectorFactory(spec, env_kwargs)] * n
-    if not callable(env):
-        raise UsageError(
-            f"backend='native' takes an id, an EnvSpec, a VectorEnv, or one factory of those that"
-            f" takes num_envs=, not {type(env).__name__}: take backend='process' for a list of"
-            " factories"
-        )
-    factory = VectorFactory(env, env_kwargs)
-    if not factory.takes("num_envs"):
-        raise UsageError(
-            f"env={env!r} does not take num_envs=, with which backend='native' makes a VectorEnv:"
-            " add that argument, or take backend='process' for single environments"
-        )
-    return [factory] * n
+    def __init__(self, first: Factory, factory: Factory) -> None:
+        """Call ``first`` once, whether it returns or raises, then ``factory``."""
+        self._first = [first]
+        self.wrapped = factory
+        self.loose_spaces = getattr(factory, "loose_spaces", False)
+
+    def __call__(self) -> Any:
+        return self._first.pop()() if self._first else self.wrapped()
 
 
-def same_games(env: EnvLike, env_kwargs: dict[str, Any]) -> TypeIs[str | EnvSpec]:
-    """Return whether an id's vector environment plays the same games as single environments.
-
-    Those of agym's rule books do, and their classes say so by ``same_games``. Of others, such as
-    Gymnasium's own CartPole, the same seed gives different games.
-    """
-    if not isinstance(env, str | EnvSpec) or "disable_env_checker" in env_kwargs:
-        return False
-    spec = find_spec(env)
-    if spec.additional_wrappers or env_kwargs.get("render_mode") == "human":
-        return False
-    creator: Any = spec.vector_entry_point
-    try:
-        creator = load_env_creator(creator) if isinstance(creator, str) else creator
-    except (ImportError, AttributeError):
-        return False
-    return bool(getattr(creator, "same_games", False))
-
-
-def find_spec(env: str | EnvSpec) -> EnvSpec:
-    """Look an id up in this process: workers may lack what the caller's script registered.
-
-    ``env`` is an id as ``gymnasium.make`` takes it: also ``"module:Env-v0"``, where importing the
-    module registers it, or without a version, for the latest one.
-
-    Raises:
-        UsageError: No such environment; the cause is Gymnasium's own error.
-        MissingExtraError: The package that has it is not installed.
-    """
-    if isinstance(env, EnvSpec):
-        return env
-    module, colon, name = env.rpartition(":")
-    if colon and not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"env={env!r} cannot be found: {module!r} is no name of a module")
-    provider = PROVIDERS.get(name.partition("/")[0])
-    package = module
-    if not module and provider is not None and name not in registration.registry:
-        package = provider[0]
-    try:
-        if package:
-            importlib.import_module(package)
-        spec = _look_up(name)
-    except ImportError as error:
-        if provider is not None and package == provider[0]:
-            reason = how_to_get(*provider)
-            raise MissingExtraError(f"env={env!r} cannot be found: {reason}") from error
-        raise UsageError(f"env={env!r} cannot be found: {error}") from error
-    except gymnasium.error.Error as error:
-        remedy = ""
-        if isinstance(error, gymnasium.error.NamespaceNotFound | gymnasium.error.NameNotFound):
-            # The part before a colon is imported.
-            remedy = f" If a package registers it, import that first, or pass 'module:{name}'"
-            if module:
-                remedy = f" The module {module!r} was imported, and has not registered it"
-        raise UsageError(f"env={env!r} cannot be found: {error}{remedy}") from error
-    return ImportingSpec.of(spec, module) if module else spec
-
-
-def _look_up(env_id: str) -> EnvSpec:
-    """Find a registered id, or its latest version, as ``gymnasium.make`` does."""
-    namespace, name, version = registration.parse_env_id(env_id)
-    if version is None:
-        latest = registration.find_highest_version(namespace, name)
-        if latest is not None:
-            latest_id = registration.get_env_id(namespace, name, latest)
-            gymnasium.logger.warn(f"Using {latest_id!r}, the latest version of {env_id!r}.")
-            env_id = latest_id
-    return gymnasium.spec(env_id)
-
-
-class ImportingSpec(EnvSpec):
-    """A spec named ``"module:Env-v0"``: unpickling it imports the module."""
-
-    module: str
-
-    @classmethod
-    def of(cls, spec: EnvSpec, module: str) -> Self:
-        """Create one from a registered spec."""
-        self = cls.__new__(cls)
-        vars(self).update(vars(spec), module=module)
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The module may be importable in this process alone.
-        module = self.module if is_importable(self.module) else ""
-        return _import_and_restore, (module, vars(self))
-
-
-def _import_and_restore(module: str, state: dict[str, Any]) -> ImportingSpec:
-    if module:
-        importlib.import_module(module)
-    spec = ImportingSpec.__new__(ImportingSpec)
-    vars(spec).update(state)
-    return spec
+def reraise(error: BaseException) -> Any:
+    """Raise what a constructor raised."""
+    raise error

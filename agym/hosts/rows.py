@@ -1,19 +1,23 @@
-"""A host's rows of the slot table: reads actions from it, and writes observations to it."""
+"""A host's rows of the slot table: reads actions, and writes results and what does not fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from threading import RLock
 from typing import Any
 
 import numpy as np
 
 from agym.errors import InvalidResult
-from agym.protocol.infos.table import FINAL_OBSERVATION
+from agym.protocol.infos.table import FINAL_OBSERVATION, InfoArea, InfoWriter
+from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import GivenAction
 from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
-from agym.protocol.typing import Array
-from agym.protocol.value_copies import copy_value
+from agym.protocol.typing import Array, Info
+from agym.protocol.value_copies import copy_info, copy_value
+
+StepResult = tuple[Any, Any, Any, Any, Info]
 
 # Observations are copied while they are still in the cache: after this many bytes of them, or this
 # many environments, since the other results of a step take memory too. Each group costs some
@@ -33,9 +37,9 @@ class Rows:
     """The rows ``first:stop``; observations are copied after every ``chunk`` environments."""
 
     def __init__(self, table: SlotTable, first: int, stop: int) -> None:
-        self._table = table
-        self._first = first
-        self._stop = stop
+        self.table = table
+        self.first = first
+        self.stop = stop
         self._views: dict[tuple[int, int, int], Plane] = {}
         self._whole_actions = [block[first:stop] for block in table.actions]
         # Observations, or actions, that are one array each need no flattening or splitting.
@@ -49,7 +53,7 @@ class Rows:
         """Return the results of the environments ``start:stop`` in one plane."""
         rows = self._views.get((plane, start, stop))
         if rows is None:
-            rows = self._table.planes[plane].rows(start, stop)
+            rows = self.table.planes[plane].rows(start, stop)
             if plane < FIRST_BUFFER and len(self._views) < MOST_VIEWS:  # buffers are temporary
                 self._views[plane, start, stop] = rows
         return rows
@@ -66,16 +70,16 @@ class Rows:
         if isinstance(each, np.ndarray):
             if self._plain_actions:
                 return each
-            return self._table.action.cut([each], (), stop - start)
+            return self.table.action.cut([each], (), stop - start)
         if each and type(each[0]) is GivenAction:
             return [given.action for given in each]
         blocks = self._whole_actions
-        if start != self._first or stop != self._stop:
-            blocks = [block[start:stop] for block in self._table.actions]
+        if start != self.first or stop != self.stop:
+            blocks = [block[start:stop] for block in self.table.actions]
         if self._plain_actions:
             return blocks[0].copy()
         columns = [block.copy() for block in blocks]
-        return self._table.action.cut(columns, each or (), stop - start)
+        return self.table.action.cut(columns, each or (), stop - start)
 
     def store(
         self,
@@ -87,7 +91,7 @@ class Rows:
         truncated: Any,
     ) -> dict[int, list[Any]] | None:
         """Write the results of one environment; see :meth:`write`."""
-        whole = self._table.planes[plane]
+        whole = self.table.planes[plane]
         row, objects = slice(slot, slot + 1), None
         if self._plain and _fits(observation, whole.observations[0]):
             whole.observations[0][slot] = observation
@@ -106,7 +110,7 @@ class Rows:
 
     def with_final(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
         """Add a final observation to its info, if the table would change the observation's type."""
-        if self._table.observation.preserves(observation):
+        if self.table.observation.preserves(observation):
             return info
         return {**(info or {}), FINAL_OBSERVATION: observation}
 
@@ -121,7 +125,7 @@ class Rows:
         Raises:
             InvalidResult: An observation does not fit the space; the message names the part.
         """
-        layout = self._table.observation
+        layout = self.table.observation
         try:
             if self._plain:
                 write_rows(blocks[0], observations)
@@ -142,6 +146,132 @@ class Rows:
             slot: [copy_value(values[leaf]) for leaf in layout.objects]
             for slot, values in enumerate(flat, start)
         }
+
+
+class Extra:
+    """The payload of a completion, made on demand: most steps have none.
+
+    Attributes:
+        made: The payload, if there is one.
+    """
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made: Payload | None = None
+
+    @property
+    def payload(self) -> Payload:
+        """The payload, which is made now if there is none."""
+        if self.made is None:
+            self.made = Payload()
+        return self.made
+
+    def take(self, writer: InfoWriter) -> Payload | None:
+        """Return the payload, with new schemas of infos, and begin another."""
+        if writer.new:
+            self.payload.schemas = writer.take_new()
+        payload, self.made = self.made, None
+        return payload
+
+
+class Results(Rows):
+    """Writes the rows of a host's environments.
+
+    Attributes:
+        guard: Held while rows are written.
+        writer: Writes infos to rows.
+        infos: The info of each environment's latest row, for snapshots.
+        objects: The object leaves of each environment's latest observation.
+        here: Receives copies of infos instead of the table, in a step for a caller in this thread.
+        finals: With ``here``, the last observations and infos of episodes that the step ended.
+        unflagged: Rows of a plane with this mark (``Plane.unflagged``) have no flag set. It grows
+            with every flag that is set, so that all rows are rewritten once. Other marks may be
+            those of a previous host.
+        blank: Likewise, rows with this mark (``Plane.blank``) have no info.
+    """
+
+    def __init__(
+        self,
+        table: SlotTable,
+        first: int,
+        stop: int,
+        guard: AbstractContextManager[None] | None = None,
+    ) -> None:
+        super().__init__(table, first, stop)
+        self.guard = guard or RLock()  # faster than a null context, and never contended
+        self.writer = InfoWriter()
+        self.infos: list[Info] = [{}] * (stop - first)
+        self.objects: dict[int, list[Any]] = {}
+        self.here: list[Info] | None = None
+        self.finals: dict[int, tuple[Any, Info]] = {}
+        self.unflagged = self.blank = 1
+
+    def put(self, plane: int, slot: int, result: StepResult, extra: Extra) -> None:
+        """Write the row of one environment."""
+        observation, reward, terminated, truncated, info = result
+        if terminated or truncated:
+            self.unflagged += 1
+        with self.guard:
+            objects = self.store(plane, slot, observation, reward, terminated, truncated)
+            if info or objects is not None or extra.made is not None:
+                self._put_rest(plane, slot, objects, info, extra)
+            else:  # the usual case, in a third of the time
+                self.infos[slot - self.first] = info
+                self.table.planes[plane].infos.words[slot] = 0
+
+    def put_first(self, plane: int, slot: int, observation: Any, info: Info, extra: Extra) -> None:
+        """Replace the observation and the info of a row by the first of the next episode."""
+        with self.guard:
+            row = self.plane(plane, slot, slot + 1)
+            objects = self.write(row.observations, [observation], slot)
+            self._put_rest(plane, slot, objects, info, extra)
+
+    def put_final(self, plane: int, slot: int, observation: Any, info: Info, extra: Extra) -> None:
+        """Write what ended an episode."""
+        if self.here is not None:
+            self.finals[slot] = copy_value(observation), copied(info)
+            return
+        row = self.plane(plane, slot, slot + 1)
+        with self.guard:
+            objects = self.write(row.final, [observation], slot)
+            info = self.with_final(info, observation)
+            fits = self.writer.put(row.final_infos, slot, info)
+        # An empty payload saves a message, which takes longer than the step.
+        if objects:
+            extra.payload.final_objects.update(objects)
+        if not fits:
+            extra.payload.final_infos[slot] = copy_info(info)
+
+    def put_info(self, area: InfoArea, slot: int, info: Info, extra: Extra) -> None:
+        """Write an info to its row, or else into the payload."""
+        if not self.writer.put(area, slot, info):
+            extra.payload.infos[slot] = copy_info(info)
+        elif extra.made is not None:
+            extra.made.infos.pop(slot, None)
+
+    def _put_rest(
+        self, plane: int, slot: int, objects: dict[int, list[Any]] | None, info: Info, extra: Extra
+    ) -> None:
+        if objects is not None:
+            self.note_objects(objects, extra)
+        self.infos[slot - self.first] = info
+        if self.here is not None:
+            self.here[slot - self.first] = copied(info)
+            return
+        if info:
+            self.blank += 1
+        self.put_info(self.table.planes[plane].infos, slot, info, extra)
+
+    def note_objects(self, objects: dict[int, list[Any]], extra: Extra) -> None:
+        """Report the object leaves of observations, and keep them for snapshots."""
+        extra.payload.objects.update(objects)
+        self.objects.update(objects)
+
+
+def copied(info: Info) -> Info:
+    """Return a copy of an info."""
+    return copy_info(info) if info else {}
 
 
 def _fits(value: Any, block: Array) -> bool:

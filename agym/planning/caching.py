@@ -25,7 +25,7 @@ import gymnasium
 import numpy as np
 
 from agym._system.cpus import core_numbers, quota
-from agym.hosts.base import Factory
+from agym.hosts.factories import Factory
 from agym.planning.model import Profile
 
 # Of the records; other versions are not read.

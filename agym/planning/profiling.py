@@ -21,7 +21,7 @@ from agym._system.isolation import undisturbed
 from agym._system.platform import thread_usage
 from agym.backends.process.worker_process import own_loop
 from agym.hosts.async_env import AnySpace
-from agym.hosts.base import Factory
+from agym.hosts.factories import Factory
 from agym.planning.model import Profile
 from agym.planning.sampling import Sample, name_of
 from agym.protocol.infos.schema import signature_of

@@ -22,7 +22,7 @@ from agym._system.pickling import dumps_by_value
 from agym._system.platform import thread_usage
 from agym.backends.process.worker_process import check_platform
 from agym.errors import UsageError
-from agym.hosts.base import Factory, innermost, is_coroutine_env, needs_loop
+from agym.hosts.factories import Factory, innermost, is_coroutine_env, needs_loop
 from agym.protocol.arguments import check_made
 from agym.protocol.value_copies import is_plain
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agym.protocol.infos.table import InfoRows
-from agym.protocol.messages.operations import Operation, Reset, Step, TakeSnapshot
+from agym.protocol.messages.operations import Load, Operation, Reset, Save, Step
 from agym.protocol.metrics.gauges import ENV_SUMS, FLEET_GAUGES
 from agym.protocol.table import PLANES, SlotTable
 from agym.protocol.typing import Array
@@ -78,9 +78,9 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
 def on_copy(operation: Operation) -> Operation:
     """Return an operation as it is run on a table that lacks the planes added to the caller's."""
     message = operation.message
-    if isinstance(message, Step | Reset) and message.plane >= PLANES:
+    if isinstance(message, Step | Reset | Load) and (message.plane or 0) >= PLANES:
         return operation._replace(message=replace(message, plane=STAND_IN))
-    if isinstance(message, TakeSnapshot):
+    if isinstance(message, Save):
         planes = [*map(_copy_plane, message.planes)]
         return operation._replace(message=replace(message, planes=planes))
     return operation

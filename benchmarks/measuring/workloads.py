@@ -13,8 +13,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space, iterate
 
 from agym._system.extras import how_to_get, installed
+from agym.api.options.environments import find_spec
 from agym.errors import UsageError
-from agym.hosts.factories import find_spec
 from benchmarks.measuring.computing_envs import PROBES, busy_spec, turns_for
 
 # Batches of actions, sampled beforehand and reused.

@@ -6,7 +6,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.sync import SyncHost
 from agym.protocol.messages.operations import Operation, Reset
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
@@ -45,8 +45,8 @@ class HostAlone(System):
 
     name = "a worker's host"
 
-    def make(self, work: Workload, workers: int) -> EnvHost:
-        host = EnvHost([work.factory] * work.num_envs, 0, AutoresetMode.NEXT_STEP)
+    def make(self, work: Workload, workers: int) -> SyncHost:
+        host = SyncHost([work.factory] * work.num_envs, 0, AutoresetMode.NEXT_STEP)
         described, failures = host.make()
         if failures:
             raise RuntimeError(failures[0].error)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
 from agym._system.extras import how_to_get, installed, require
-from agym.hosts.factories import find_spec
+from agym.api.options.environments import find_spec
 from benchmarks.measuring.workloads import ACTION_BATCHES, Actions, Workload, make_env
 from benchmarks.systems.base import System
 

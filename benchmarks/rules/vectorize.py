@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from agym.api.options.environments import find_spec
 from agym.errors import UsageError
-from agym.hosts.factories import find_spec
 from benchmarks.measuring.workloads import Workload, parse_work
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import Settings

@@ -33,6 +33,7 @@ OTHERS: dict[str, str | None] = {
     "context": "start_method",
     "wait_num": "min_envs",
     "batch_size": "min_envs",
+    "spares": "docs/howto/fleet.md",
     "wrappers": "gymnasium.make",
     "wrapper_class": "gymnasium.make",
     "wrapper_kwargs": "gymnasium.make",

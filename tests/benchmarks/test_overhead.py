@@ -147,7 +147,8 @@ def test_host_alone_does_what_the_loop_does() -> None:
     for _ in range(60):
         host.step(None)
         loop.step(actions.rows[0])
-    for ours, theirs in zip(host._envs._envs, loop._envs._envs, strict=True):
-        assert ours.unwrapped.state == pytest.approx(theirs.unwrapped.state)
+    slots = host._envs.shared.slots
+    for ours, theirs in zip(slots, loop._envs._envs, strict=True):
+        assert ours.env.unwrapped.state == pytest.approx(theirs.unwrapped.state)
     host.close()
     loop.close()

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agym.hosts.factories import make_factories
+from agym.api.options.environments import make_factories
 from agym.planning import sampling
 from agym.planning.profiling import measure, measure_on_loop
 from agym.planning.sampling import make_sample, name_of, obstacle

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.envs.probes import RandomEnv
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.sync import SyncHost
 from agym.protocol.messages.operations import Operation, Reset, Step
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import FIRST_BUFFER, SlotTable
@@ -27,7 +27,7 @@ def test_rows_arrive_as_they_were(space: Space[Any], chosen: set[int], plane: in
     tables[1].extend(range(FIRST_BUFFER, FIRST_BUFFER + 1))
     theirs, ours = tables
     factories = [partial(RandomEnv, space, spaces.Discrete(3))] * 6
-    host = EnvHost(factories, 0, AutoresetMode.SAME_STEP)
+    host = SyncHost(factories, 0, AutoresetMode.SAME_STEP)
     host.make()
     host.attach(theirs)
     host.run(on_copy(Operation(1, 0, 6, Reset(plane, [*range(6)]))))

@@ -29,7 +29,7 @@ from functools import partial
 from agym._system.isolation import NoRunningLoop
 from agym.api.auto.machine import remembered_costs, this_machine
 from agym.backends.registry import refuse_import
-from agym.hosts.base import Factory, OneShotFactory, describe_first, reraise
+from agym.hosts.factories import Factory, OneShotFactory, describe_first, reraise
 from agym.planning.caching import (
     recall_measured,
     recall_profile,

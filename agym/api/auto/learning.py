@@ -14,7 +14,7 @@ from statistics import median
 
 from agym.api.auto.machine import forget_machine
 from agym.engine.stats import Traffic
-from agym.hosts.base import Factory
+from agym.hosts.factories import Factory
 from agym.planning.caching import remember_measured
 from agym.planning.choice import readable
 from agym.planning.model import Machine

@@ -15,13 +15,13 @@ from agym.api.auto.machine import this_machine
 from agym.api.auto.measure_machine import Progress
 from agym.api.auto.probing import measure_apart, measure_here
 from agym.api.options.build import build
+from agym.api.options.environments import EnvLike, find_spec, is_vector, make_factories, same_games
 from agym.api.options.names import NESTED, check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.api.sync import Envs
 from agym.backends.options import SPECS, BackendSpec, LoopSpec, Ray, check_overlap
 from agym.errors import UsageError
-from agym.hosts.base import Factory
-from agym.hosts.factories import EnvLike, find_spec, is_vector, make_factories, same_games
+from agym.hosts.factories import Factory
 from agym.planning.caching import recall_profile, remember_measured, remember_profile
 from agym.planning.choice import decide, explain
 from agym.planning.model import Candidate, Requirements

@@ -22,7 +22,7 @@ from agym.backends.options import Process
 from agym.backends.process.backend import ProcessBackend
 from agym.engine.engine import Engine
 from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
-from agym.hosts.base import Factory, innermost, is_coroutine_env
+from agym.hosts.factories import Factory, innermost, is_coroutine_env
 from agym.planning.caching import source_file
 from agym.planning.model import Profile
 from agym.planning.profiling import measure, measure_on_loop

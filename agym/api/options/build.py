@@ -9,7 +9,14 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
-from agym.api.options.fleet import setup_fleet
+from agym.api.options.environments import (
+    EnvLike,
+    is_vector,
+    make_factories,
+    make_vector_factories,
+    same_games,
+)
+from agym.api.options.fleet import parse_fleet, setup_fleet
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.backends.base import Backend, BackendOptions
@@ -18,15 +25,7 @@ from agym.engine.engine import Engine
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.stats import Traffic
 from agym.errors import UsageError
-from agym.hosts.base import Factory, innermost, is_coroutine_env
-from agym.hosts.factories import (
-    EnvLike,
-    is_vector,
-    make_factories,
-    make_vector_factories,
-    same_games,
-)
-from agym.hosts.fleet.options import parse_fleet
+from agym.hosts.factories import Factory, innermost, is_coroutine_env
 from agym.protocol.infos.policy import InfoPolicy
 
 BACKENDS = {

@@ -17,8 +17,8 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv
 
+from agym.api.options.environments import EnvLike, find_spec
 from agym.errors import UsageTypeError
-from agym.hosts.factories import EnvLike, find_spec
 
 _ONE_BY_ONE = "give the environment's options, and agym's, one by one as keywords"
 _WRAPPED = "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))"
@@ -30,6 +30,7 @@ _RAY = "take backend=agym.backends.Ray({}=...)"
 _RECYCLE = "take backend=agym.backends.Process(recycle=agym.Recycle({}=...))"
 _FAULTS = "take on_fault=agym.FaultPolicy({}=...)"
 _FLEET = "take fleet=agym.Fleet({}=...)"
+_RESET_AHEAD = "it is gone: wrap the environment as docs/howto/fleet.md does, to reset ahead"
 _FIRST_DONE = "recv(min_envs=...) gives the environments that are done first"
 
 # Options of Gymnasium, Stable-Baselines3 and Baselines, EnvPool, tianshou, TorchRL, PufferLib and
@@ -66,6 +67,7 @@ OTHERS = {
         ("context", "mp_context", "mp_start_method"), _PROCESS.format("start_method")
     ),
     **dict.fromkeys(("batch_size", "wait_num"), _FIRST_DONE),
+    "spares": _RESET_AHEAD,
     **dict.fromkeys(("wrappers", "wrapper_class", "wrapper_kwargs"), _WRAPPED),
     **dict.fromkeys(("monitor_dir", "monitor_kwargs"), _MONITOR),
     **dict.fromkeys(
@@ -89,7 +91,7 @@ NESTED = {
         name: _RAY.format(name)
         for name in ("resources", "placement", "runtime_env", "address", "workers_per_node")
     },
-    **{name: _FLEET.format(name) for name in ("spares", "rate_limit", "hedge")},
+    **{name: _FLEET.format(name) for name in ("rate_limit", "hedge")},
     "max_restarts": _FAULTS.format("'restart', max_restarts"),
     "restart_window": _FAULTS.format("'restart', restart_window"),
     "replay_limit": _FAULTS.format("'replay', replay_limit"),

@@ -8,13 +8,13 @@ from typing import Any, Literal, TypedDict, get_args
 
 from gymnasium.vector import AutoresetMode
 
+from agym.api.options.fleet import Fleet, parse_fleet
 from agym.api.output import Output, make_output_format
 from agym.backends.base import Backend, BackendOptions
 from agym.backends.options import SPECS, BackendName, BackendSpec, Custom
 from agym.engine.faults.policy import FaultMode, FaultPolicy
 from agym.errors import UsageError
 from agym.hosts.episode import parse_mode
-from agym.hosts.fleet.options import Fleet, parse_fleet
 from agym.protocol.arguments import check_choice, check_count, check_flag, check_seconds
 from agym.protocol.infos.policy import InfoPolicy
 

@@ -26,6 +26,7 @@ from stable_baselines3.common.vec_env.base_vec_env import (
 from stable_baselines3.common.vec_env.util import obs_space_info
 
 from agym.api.options.build import build
+from agym.api.options.environments import EnvLike
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, BackendLike, EnvOptions, Options
 from agym.api.sb3.lazy import deferring_imports
@@ -36,9 +37,15 @@ from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.stats import Stats
 from agym.errors import BusyError, Fault, NothingSentError, UsageError
-from agym.hosts.env_calls import call_method, get_attribute, identity, is_wrapped, set_attribute
-from agym.hosts.factories import EnvLike
-from agym.protocol.attributes import Placeholder, has_attribute
+from agym.protocol.attributes import (
+    Placeholder,
+    call_method,
+    get_attribute,
+    has_attribute,
+    identity,
+    is_wrapped,
+    set_attribute,
+)
 from agym.protocol.messages.operations import Call
 from agym.protocol.messages.resets import PerEnvOptions
 from agym.protocol.typing import Info

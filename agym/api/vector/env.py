@@ -51,7 +51,7 @@ from agym.errors import (
     SpaceMismatchError,
     UsageError,
 )
-from agym.hosts.base import LooseSpaceFactory
+from agym.hosts.factories import LooseSpaceFactory
 from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.operations import Call, Render
 from agym.protocol.typing import Array
@@ -365,7 +365,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         if self._pending:
             (ticket,) = self._pending
             logger.warn(
-                f"Calling `close` while waiting for a pending call to `{ticket.kind.name}` to"
+                f"Calling `close` while waiting for a pending call to `{ticket.message.name}` to"
                 " complete."
             )
             if timeout is not None and not terminate:  # else the grace period of closing applies
@@ -387,7 +387,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         """Refuse a call while another is pending, and wait for one that was given up."""
         self._check_open()
         if self._pending:
-            kind = self._pending[0].kind.name
+            kind = self._pending[0].message.name
             raise AlreadyPendingCallError(
                 f"Calling `{method}` while waiting for a pending call to `{kind}` to complete.",
                 kind,
@@ -403,7 +403,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def _wait(self, kind: str, timeout: float | None) -> Any:
         self._check_open()
         ticket = self._pending[0] if self._pending else None
-        if ticket is None or ticket.kind.name != kind:
+        if ticket is None or ticket.message.name != kind:
             raise NoAsyncCallError(
                 f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
             )

@@ -11,6 +11,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from agym.api.options.build import build
+from agym.api.options.environments import EnvLike, find_spec, same_games
+from agym.api.options.fleet import Fleet
 from agym.api.options.names import check_option_names
 from agym.api.options.options import (
     OPTION_NAMES,
@@ -24,8 +26,6 @@ from agym.api.options.options import (
 from agym.api.vector.env import AgymVectorEnv
 from agym.backends.options import Native
 from agym.errors import UsageError, UsageTypeError
-from agym.hosts.factories import EnvLike, find_spec, same_games
-from agym.hosts.fleet.options import Fleet
 from agym.protocol.arguments import check_count
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
-from agym.hosts.coroutine.host import CoroutineHost, guarded
+from agym.hosts.loop import LoopHost, guarded
 from agym.protocol.arguments import runs
 from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Payload
-from agym.protocol.messages.operations import Close, Operation, Recreate, Step
+from agym.protocol.messages.operations import Close, Load, Operation, Step
 
 # Each message costs the caller a turn of its loop, on a core that the workers need.
 PATIENCE_SECONDS = 5e-3
@@ -63,7 +63,7 @@ class CoroutineWorkerLoop(WorkerLoop):
         self._sending: asyncio.Handle | None = None
         self._is_urgent = False
 
-    async def run(self, host: CoroutineHost) -> None:
+    async def run(self, host: LoopHost) -> None:
         """Start operations in the order of posting, until ``close`` or EOF."""
         self._loop = asyncio.get_running_loop()
         self._closed = self._loop.create_future()
@@ -95,7 +95,7 @@ class CoroutineWorkerLoop(WorkerLoop):
             self._add(number, start, slot, payload, progress)
         if self._sending is None or not (progress.left or self._is_urgent):
             self._send_later(urgent=not (progress.left and self.patience))
-        if isinstance(message, Recreate):
+        if isinstance(message, Load):
             self._send_ended()  # before the environment's next completion
 
     def _add(
@@ -124,7 +124,7 @@ class CoroutineWorkerLoop(WorkerLoop):
                 self.patience, guarded, self.fail, self._send_ended
             )
 
-    def _begin_posted(self, host: CoroutineHost) -> None:
+    def _begin_posted(self, host: LoopHost) -> None:
         self._receive()
         while not self._closed.done():
             tail = self._bell.read(TAIL)

@@ -31,8 +31,8 @@ from agym.backends.process.mailbox import (
 from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
 from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import Host
-from agym.hosts.gym.host import EnvHost
 from agym.hosts.snapshots.states import EnvState
+from agym.hosts.sync import SyncHost
 from agym.protocol.frames import ShelvedFrame
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -75,7 +75,7 @@ class WorkerLoop:
         self._completed = 0
         self._answered = 0
 
-    def serve(self, host: EnvHost) -> None:
+    def serve(self, host: SyncHost) -> None:
         """Run operations in the order of posting, until ``close`` or EOF."""
         words = self._words
         while not self._channel.ended:
@@ -107,7 +107,7 @@ class WorkerLoop:
         self._head += 1
         return number, packed >> 32, packed & 0xFFFFFFFF, plane
 
-    def _run_entry(self, host: EnvHost) -> None:
+    def _run_entry(self, host: SyncHost) -> None:
         number, start, stop, plane = self.next_entry(host.stop - host.first)
         payload = host.step(start, stop, plane)
         if payload is not None:

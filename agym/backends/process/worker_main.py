@@ -20,9 +20,10 @@ from agym.backends.process.channel import Channel
 from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
 from agym.backends.process.worker_process import cap_threads, set_worker_signals
-from agym.hosts.base import Host, describe_first, make_elsewhere
-from agym.hosts.coroutine.host import CoroutineHost
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.base import Host
+from agym.hosts.factories import describe_first
+from agym.hosts.loop import LoopHost
+from agym.hosts.sync import SyncHost
 from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion
@@ -91,16 +92,14 @@ class WorkerMain:
         if coroutines:
             if options.track_running:  # it matters which environments have ended
                 worker.patience = 0.0
-            tasks = CoroutineHost(
+            tasks = LoopHost(
                 factories, make.start, options.autoreset, worker.report, worker.fail,
                 options.spec_as(Process).max_concurrency, log=options.record_actions,
                 marker=marker, infos=options.infos, fleet=options.fleet,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
-        if options.fleet is not None and options.fleet.spares:
-            factories = make_elsewhere(factories)
-        host = EnvHost(
+        host = SyncHost(
             factories, make.start, options.autoreset, catch=BaseException,
             log=options.record_actions, marker=marker, infos=options.infos, fleet=options.fleet,
             closes_within=worker.closes_within,
@@ -108,7 +107,7 @@ class WorkerMain:
         opened = open_host(host, make.number)
         if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:
             codecs = make.message.codecs
-            opened.payload.values = {} if codecs is None else {**host.prove(codecs)}
+            opened.payload.values = {} if codecs is None else host.prove(codecs)
         worker.answer(opened)
         try:
             if _attach(worker, channel, host, opened):
@@ -123,7 +122,7 @@ class WorkerMain:
 
 
 async def _serve_on_loop(
-    worker: CoroutineWorkerLoop, channel: Channel, host: CoroutineHost, number: int
+    worker: CoroutineWorkerLoop, channel: Channel, host: LoopHost, number: int
 ) -> None:
     """Construct coroutine environments, and run them until ``close``."""
     opened = open_host(host, number)

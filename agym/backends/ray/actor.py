@@ -5,7 +5,7 @@ whose event loop then occupies that thread; later operations come by ``post``. T
 of ``workers_per_node`` have a thread of their own::
 
     driver                                          actor
-    run(operation, actions) -------------------->   EnvHost
+    run(operation, actions) -------------------->   SyncHost
     <------------------ completions: a reply ----   ReplyBuffer
     post(operation, actions) ------------------->   LoopServer, or PoolBridge -- ProcessBackend
     listen() ----------------------------------->   ReplyBuffer
@@ -36,8 +36,8 @@ from agym.backends.process.worker_process import cap_threads, own_loop
 from agym.backends.ray.event_loop import LoopServer
 from agym.backends.ray.pool_bridge import PoolBridge
 from agym.backends.ray.reply_buffer import ReplyBuffer
-from agym.hosts.base import describe_first, make_elsewhere, reraise
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.factories import describe_first, reraise
+from agym.hosts.sync import SyncHost
 from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, Step
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
@@ -61,7 +61,7 @@ class RayActor:
     def __init__(self) -> None:
         cap_threads()
         self.replies = ReplyBuffer()
-        self._host: EnvHost | None = None
+        self._host: SyncHost | None = None
 
     def run(self, sealed: Sealed) -> Sealed:
         """Run an operation; return what has completed."""
@@ -111,9 +111,7 @@ class RayActor:
             with asyncio.Runner(loop_factory=own_loop) as runner:
                 runner.run(_serve_on_loop(self, operation, replace(options, factories=factories)))
             return
-        if options.fleet is not None and options.fleet.spares:
-            factories = make_elsewhere(factories)
-        self._host = EnvHost(
+        self._host = SyncHost(
             factories, options.first, options.autoreset, catch=BaseException,
             log=options.record_actions, infos=options.infos, fleet=options.fleet,
         )  # fmt: skip
@@ -144,7 +142,7 @@ class RayActor:
 
     # ---------------------------------------------------------------- operations
 
-    def _run_here(self, host: EnvHost, operation: Operation, actions: Sequence[Array]) -> None:
+    def _run_here(self, host: SyncHost, operation: Operation, actions: Sequence[Array]) -> None:
         if operation.number == CLOSE:
             self.replies.add([close_host(host)])
             return

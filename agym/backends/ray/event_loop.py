@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.options import Ray
 from agym.backends.ray.reply_buffer import ReplyBuffer
-from agym.hosts.base import Factory
-from agym.hosts.coroutine.host import CoroutineHost, guarded
+from agym.hosts.factories import Factory
+from agym.hosts.loop import LoopHost, guarded
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.operations import CLOSE, Operation
 from agym.protocol.table import SlotTable
@@ -24,7 +24,7 @@ class LoopServer:
         self, factories: Sequence[Factory], options: BackendOptions, replies: ReplyBuffer
     ) -> None:
         self._replies = replies
-        self._host = CoroutineHost(
+        self._host = LoopHost(
             factories, options.first, options.autoreset, self._report, self._fail,
             options.spec_as(Ray).max_concurrency, log=options.record_actions, infos=options.infos,
             fleet=options.fleet,

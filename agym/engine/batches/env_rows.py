@@ -30,7 +30,7 @@ class EnvRows:
         return self.opened is not None and self.described.first.cancellable
 
     def latest_turn(self, slot: int, worker: range, *, alone: bool) -> float:
-        """Return when the latest turn came or comes by a limit of the rate, 0 if there is none.
+        """Return when the latest turn came or comes by a rate limit, 0 if there is none.
 
         Args:
             slot: An environment.
@@ -56,7 +56,7 @@ class EnvRows:
     def action(self, slot: int, ticket: Ticket) -> Any:
         """Return an environment's action in a step, in the form that the environment takes."""
         assert self.opened is not None
-        parts = ticket.operation.message.values
+        parts = ticket.message.values
         part = parts and [parts[ticket.ids.index(slot)]]
         return copy_value(self.opened.rows.actions(slot, slot + 1, part)[0])
 

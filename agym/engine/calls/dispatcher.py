@@ -21,6 +21,9 @@ from agym.errors import AgymError
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.operations import Make, Message, Operation, Step
 
+# What the ticket of a step that has ended already says.
+ENDED = Step(0)
+
 
 class Dispatcher:
     """Sends the operations of tickets.
@@ -64,17 +67,16 @@ class Dispatcher:
         self.tickets.clear()
         self._planes = None
 
-    def ticket(self, kind: type[Message], ids: Ids) -> Ticket:
+    def ticket(self, message: Message, ids: Ids) -> Ticket:
         """Make a ticket, which is not yet under way."""
-        return Ticket(next(self.numbers), kind, ids)
+        return Ticket(next(self.numbers), message, ids)
 
     # ---------------------------------------------------------------- sending
 
-    def dispatch(self, ticket: Ticket, message: Message) -> None:
+    def dispatch(self, ticket: Ticket) -> None:
         """Send a ticket's operation, or what of it has free rows."""
-        ids = ticket.ids
         self.tickets[ticket.number] = ticket
-        operation = ticket.operation = Operation(ticket.number, ids[0], ids[-1] + 1, message)
+        operation = ticket.operation
         if self.scheduler.take_all(ticket):
             self._submit(operation, ticket)
         else:
@@ -86,9 +88,9 @@ class Dispatcher:
         adopted, self.adopted = self.adopted, None
         if adopted is not None:
             return adopted
-        ticket = self.tickets[number] = Ticket(number, Step, range(self._num_envs))
+        step = Step(plane, parts)
+        ticket = self.tickets[number] = Ticket(number, step, range(self._num_envs))
         ticket.plane = plane
-        ticket.operation = Operation(number, 0, self._num_envs, Step(plane, parts))
         self.scheduler.take_all(ticket)
         return ticket
 
@@ -100,15 +102,14 @@ class Dispatcher:
 
     def done(self, value: Any) -> Ticket:
         """Return the ticket of a step that has ended already."""
-        ticket = self.ticket(Step, ())
+        ticket = self.ticket(ENDED, ())
         ticket.finish(value)
         return ticket
 
     def begin_internal(self, message: Message, ids: Ids) -> int:
         """Begin an internal operation on neighbours, ahead of all queued ones."""
-        ticket = self.ticket(type(message), ids)
+        ticket = self.ticket(message, ids)
         self.tickets[ticket.number] = ticket
-        ticket.operation = Operation(ticket.number, ids[0], ids[-1] + 1, message)
         if message.slow:
             self.deadlines.start_replacement(ticket)
         if not isinstance(message, Make):  # workers begin this themselves as they start
@@ -121,7 +122,7 @@ class Dispatcher:
 
     def resend(self, ticket: Ticket, start: int, stop: int) -> None:
         """Send a part of a ticket's operation again."""
-        message = ticket.operation.message
+        message = ticket.message
         if message.values is not None:
             message = message.pick([ticket.ids.index(i) for i in range(start, stop)])
         if ticket.deadline is not None:
@@ -141,8 +142,8 @@ class Dispatcher:
 
     def call_off(self, ticket: Ticket, error: BaseException) -> None:
         """End a ticket after an error in ``submit``, or after Ctrl-C inside a serial step."""
-        if ticket.kind.writes_rows and not isinstance(error, AgymError):
-            self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.kind.name}")
+        if ticket.message.writes_rows and not isinstance(error, AgymError):
+            self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.message.name}")
         ticket.finish(error=error)
         self.scheduler.forget(ticket)
         self.drop(ticket)

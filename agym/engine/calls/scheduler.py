@@ -62,7 +62,7 @@ class Scheduler:
                 plane: int = operation.message.plane  # type: ignore[attr-defined]
                 return plane
         owner = self._owners[slot]  # perhaps about others of its group alone
-        if owner is None or not owner.kind.writes_rows or slot not in owner.ids:
+        if owner is None or not owner.message.writes_rows or slot not in owner.ids:
             return None
         return owner.plane
 
@@ -88,7 +88,7 @@ class Scheduler:
         """Take all rows for a ticket, if none is owned and nothing waits."""
         if not self.idle or len(ticket.ids) < len(self._owners):
             return False
-        if ticket.kind.writes_rows:
+        if ticket.message.writes_rows:
             self._owned = count = len(self._all_free)
             self._owners = [ticket] * count
             self._whole = ticket
@@ -114,7 +114,7 @@ class Scheduler:
                 scattered ids, the message's values are in their order.
         """
         ids = ticket.ids
-        row = ticket.kind.writes_rows
+        row = ticket.message.writes_rows
         waiting = {
             i
             for i in ids

@@ -12,7 +12,7 @@ from agym.errors import StepTimeout
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import name_envs
-from agym.protocol.messages.operations import OPEN, Make, Message, Operation
+from agym.protocol.messages.operations import Message, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class Ticket:
 
     Attributes:
         number: Its number, carried by every part of the operation and every completion.
-        kind: The kind of operation.
+        message: What to do.
+        kind: Its class.
         ids: The environments of the call.
         remaining: How many of them have not ended. It counts on after a timeout.
         done: Whether the result or the error is there.
@@ -41,7 +42,6 @@ class Ticket:
         plane: The plane of the slot table that takes the rows.
         ready: The queue that environments enter as they end (a step that was sent).
         out: The caller's own arrays for the result.
-        operation: The operation, over the range from its first to its last environment.
         suspended: Whether the deadline is suspended while environments are being replaced.
     """
 
@@ -56,15 +56,20 @@ class Ticket:
     ended: list[range] | None = None
     ready: ReadyQueue | None = None
     out: OutTarget | None = None
-    operation = Operation(OPEN, 0, 0, Make())
     suspended = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 
-    def __init__(self, number: int, kind: type[Message], ids: Ids) -> None:
+    def __init__(self, number: int, message: Message, ids: Ids) -> None:
         self.number = number
-        self.kind = kind
+        self.message = message
+        self.kind = type(message)
         self.ids = ids
         self.remaining = len(ids)
+
+    @property
+    def operation(self) -> Operation:
+        """The operation, over the range from its first to its last environment."""
+        return Operation(self.number, self.ids[0], self.ids[-1] + 1, self.message)
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         """Set the result or the error, unless the ticket is done already."""
@@ -93,10 +98,9 @@ class Ticket:
         """Fail with a :class:`StepTimeout` that names the late environments."""
         self.expired = True
         late = self.late()
-        message = (
-            f"{self.kind.name} missed its deadline in {name_envs(late)}; late answers are dropped"
-        )
-        self.finish(error=StepTimeout(message, operation=self.kind.name, env_ids=late))
+        name = self.message.name
+        message = f"{name} missed its deadline in {name_envs(late)}; late answers are dropped"
+        self.finish(error=StepTimeout(message, operation=name, env_ids=late))
 
     def suspend(self) -> None:
         self.deadline = None

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from itertools import repeat
 from typing import Any
 
 from agym.backends.base import BackendOptions
 from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
-from agym.engine.faults.action_log import ActionLog, Episode
 from agym.engine.faults.capsule import Capsule, write_capsule
+from agym.engine.faults.episodes import Episodes, asked_start
 from agym.engine.faults.policy import FaultPolicy
 from agym.errors import Fault, UsageError
 from agym.hosts.episode import name_of
-from agym.hosts.snapshots.states import EnvState
-from agym.protocol.arguments import Ids
+from agym.hosts.snapshots.states import Record
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import (
     Failure,
@@ -28,8 +26,7 @@ from agym.protocol.messages.failures import (
     name_range,
     without_controls,
 )
-from agym.protocol.messages.operations import Reset, Restore, Step
-from agym.protocol.messages.resets import EpisodeStart, Options, as_keywords, lasting
+from agym.protocol.messages.operations import Reset, Step
 
 LOG = logging.getLogger("agym")
 
@@ -46,14 +43,16 @@ class FaultLog:
     Attributes:
         counts: How many faults each environment had.
         pending: Faults that have not been reported to the caller.
-        seeds: Seed of each environment's last explicit reset.
-        options: Options of each environment's last explicit reset.
         notices: Warnings for the caller.
-        due: The environments whose state is to be taken now, each with the plane of its row.
     """
 
     def __init__(
-        self, policy: FaultPolicy, options: BackendOptions, dispatcher: Dispatcher, rows: EnvRows
+        self,
+        policy: FaultPolicy,
+        options: BackendOptions,
+        dispatcher: Dispatcher,
+        rows: EnvRows,
+        episodes: Episodes,
     ) -> None:
         """Start without a fault.
 
@@ -62,36 +61,19 @@ class FaultLog:
             options: What the backend runs.
             dispatcher: Knows the operation of each environment.
             rows: Its actions.
+            episodes: Its episode.
         """
         self.counts = [0] * len(options.factories)
         self.pending: dict[int, Fault] = {}
-        self.seeds: dict[int, int] = {}
-        self.options: dict[int, dict[str, Any] | None] = {}
         self.notices: list[str] = []
-        self.due: dict[int, int] = {}
         self._policy = policy
         # When the latest warnings were logged, and how many were left out since the last of them.
         self._warned: list[float] = []
         self._left_out = 0
-        # Environments that can only be replayed from the beginning.
-        self._replayed: set[int] = set()
-        self._log = ActionLog(policy.replay_limit) if policy.record_actions else None
         self._options = options
         self._dispatcher = dispatcher
         self._rows = rows
-
-    def note_reset(self, ids: Ids, seeds: Sequence[int | None] | None, options: Options) -> None:
-        """Note seeds and options of a reset that is about to be sent."""
-        for i, seed in zip(ids, repeat(None) if seeds is None else seeds, strict=False):
-            if seed is not None:
-                self.seeds[i] = seed
-            self.options[i] = lasting(options)
-
-    def note_restore(self, ids: Ids, states: Sequence[EnvState]) -> None:
-        """Note seeds and options of states that are about to be restored."""
-        for i, state in zip(ids, states, strict=True):
-            self.seeds.pop(i, None)
-            self.note_reset((i,), [state.episode.seed], state.episode.options)
+        self._episodes = episodes
 
     def count(self, ids: Iterable[int]) -> None:
         """Count a fault of some environments."""
@@ -136,50 +118,12 @@ class FaultLog:
         if count:
             LOG.warning("%d more faults were recovered, and not logged one by one", count)
 
-    # ---------------------------------------------------------------- infos and actions
-
-    @property
-    def follows_steps(self) -> bool:
-        """Whether :meth:`report` wants every completion."""
-        return self._log is not None or bool(self.pending)
-
-    def report(self, ids: Ids, ticket: Ticket, payload: Payload) -> None:
-        """Report pending faults in the infos of environments, and log the actions they took."""
-        for i in ids:
-            fault = self.pending.pop(i, None)
-            if fault is not None:
-                payload.infos.setdefault(i, {})["fault"] = fault
-            if self._log is not None:
-                self._follow(self._log, i, ticket, payload, interrupted=fault is not None)
-
-    def _follow(
-        self, log: ActionLog, slot: int, ticket: Ticket, payload: Payload, *, interrupted: bool
-    ) -> None:
-        """Log what an environment did; ask for its state if a replay would become long."""
-        message = ticket.operation.message
-        if interrupted or isinstance(message, Restore):
-            log.cut(slot)
-        elif isinstance(message, Step) and slot not in payload.starts:
-            log.add(slot, self._rows.action(slot, ticket))
-            every = None if slot in self._replayed else self._policy.snapshot_every
-            if every is not None and log.since(slot) % every == 0:
-                self.due[slot] = ticket.plane
-        if isinstance(message, Restore):
-            log.checkpoint(slot, message.states[ticket.ids.index(slot)])
-        elif slot in payload.starts:
-            log.begin(slot, payload.starts[slot])
-
-    def note_states(self, states: Mapping[int, EnvState | str]) -> None:
-        """Note states that were taken; a string says why one cannot be."""
-        for i, state in states.items():
-            if not isinstance(state, EnvState) or state.way == "actions":
-                self._replayed.add(i)
-            elif self._log is not None:
-                self._log.checkpoint(i, state)
-
-    def episode(self, slot: int) -> Episode | None:
-        """Return what is known of an environment's episode, ``None`` if nothing is logged."""
-        return None if self._log is None else self._log.episode(slot)
+    def report(self, ids: Iterable[int], payload: Payload) -> dict[int, Fault]:
+        """Report pending faults in the infos of environments; return them."""
+        faults = {i: self.pending.pop(i) for i in ids if i in self.pending}
+        for i, fault in faults.items():
+            payload.infos.setdefault(i, {})["fault"] = fault
+        return faults
 
     # ---------------------------------------------------------------- the record of a fault
 
@@ -195,8 +139,8 @@ class FaultLog:
         """Write a capsule for an environment that raised; return the failure with its path."""
         slot = failure.env_id
         position = ticket.ids.index(slot) if slot in ticket.ids else 0  # a group's first may not be
-        arguments = ticket.operation.message.arguments(position)
-        path = self._write(self.raised(failure), self.episode(slot), arguments)
+        arguments = ticket.message.arguments(position)
+        path = self._write(self.raised(failure), *self._episodes[slot].all_known, arguments)
         return replace(failure, capsule=path)
 
     def died(self, death: WorkerDeath) -> dict[int, Fault]:
@@ -208,7 +152,7 @@ class FaultLog:
             fault = Fault(
                 i, kind, doing, death.reason,
                 worker=death.worker, pid=death.pid, exitcode=death.exitcode,
-                seed=self.seeds.get(i), culprit=death.running,
+                seed=self._episodes[i].seed, culprit=death.running,
             )  # fmt: skip
             suspected = death.running == i if death.running is not None else doing in _RUNNING
             faults[i] = self._complete(fault, suspected=suspected)
@@ -217,39 +161,43 @@ class FaultLog:
     def late(self, slot: int, ticket: Ticket, reason: str) -> Fault:
         """Return the fault of an environment that missed a deadline while its worker lives on."""
         fault = Fault(
-            slot, "timeout", ticket.kind.name, reason, seed=self.seeds.get(slot), culprit=slot
+            slot,
+            "timeout",
+            ticket.message.name,
+            reason,
+            seed=self._episodes[slot].seed,
+            culprit=slot,
         )
         return self._complete(fault, suspected=True)
 
     def _complete(self, fault: Fault, *, suspected: bool) -> Fault:
-        """Add what the action log knows, and write the capsule of a suspect."""
+        """Add what is known of the episode, and write the capsule of a suspect."""
         slot = fault.env_id
-        episode = self.episode(slot)
+        record, complete = self._episodes[slot].all_known
         ticket = self._dispatcher.in_flight(slot)
-        message = None if ticket is None else ticket.operation.message
-        if ticket is not None and isinstance(message, Step):
+        if ticket is not None and isinstance(ticket.message, Step):
             fault = replace(fault, action=self._rows.action(slot, ticket))
-        elif ticket is not None and isinstance(message, Reset) and episode is not None:
-            seed = message.seeds[ticket.ids.index(slot)] if message.seeds else None
-            start = EpisodeStart(seed, None, as_keywords(message.options, slot).get("options"))
-            episode = Episode(start, [], complete=seed is not None)
-        if episode is not None and episode.complete and episode.start is not None:
-            fault = replace(fault, step=len(episode.actions) + (fault.operation == "step"))
-        return replace(fault, capsule=self._write(fault, episode)) if suspected else fault
+        elif ticket is not None and isinstance(ticket.message, Reset):
+            start = asked_start(slot, ticket)
+            record, complete = Record(start, []), start.seed is not None
+        if complete and self._policy.record_actions:
+            fault = replace(fault, step=len(record.actions) + (fault.operation == "step"))
+        return replace(fault, capsule=self._write(fault, record, complete)) if suspected else fault
 
-    def _write(self, fault: Fault, episode: Episode | None, arguments: tuple[Any, ...] = ()) -> str:
+    def _write(
+        self, fault: Fault, record: Record, complete: bool, arguments: tuple[Any, ...] = ()
+    ) -> str:
         """Write a capsule if the policy wants it; return its path, else ``""``."""
-        if self._policy.capsule_dir is None or episode is None:
+        if self._policy.capsule_dir is None:
             return ""
-        known = episode.start is not None or fault.operation == "make"
         capsule = Capsule(
             fault,
-            episode.start or EpisodeStart(),
+            record.start,
             name_of(self._options.autoreset),
             self._options.factories[fault.env_id],
-            episode.actions,
+            record.actions,
             arguments,
-            complete=episode.complete and known,
+            complete=complete or fault.operation == "make",
         )
         try:
             return str(write_capsule(self._policy.capsule_dir, capsule))

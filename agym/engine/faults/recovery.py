@@ -3,14 +3,15 @@
 Recovery filters every completion before the collector accounts for it. Under ``raise`` a fault
 passes and becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the
 environment that raised, is replaced, and its pending operations are sent again, behind a
-``Recreate``::
+``Load``::
 
-    death  --> replace_worker --> Recreate(its envs) --> their pending steps and resets, again
-    raised -->                    Recreate(that env) --> its step or reset, again
+    death  --> replace_worker --> Load(its envs) --> their pending steps and resets, again
+    raised -->                    Load(that env) --> its step or reset, again
 
-A recreated environment keeps nothing but its id: its next step comes back truncated, with the last
-known observation and no reward, and the autoreset mode decides what follows. A replayed environment
-continues where it was, so its next step is an ordinary one.
+A replacement that loads the state of an episode that is cut off starts another episode, with the
+seed and options of the last reset: its next step comes back truncated, with the last known
+observation and no reward, and the autoreset mode decides what follows. One that loads a replay
+continues where the environment was, so its next step is an ordinary one.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.interrupted import InterruptedParts
 from agym.engine.calls.ticket import Ticket
+from agym.engine.faults.episodes import Episodes
 from agym.engine.faults.fault_log import FaultLog
 from agym.engine.faults.policy import BudgetExceeded, FaultPolicy, RestartBudget
-from agym.engine.faults.restores import Restores
-from agym.engine.faults.retries import Retries
 from agym.engine.status import EnvStatus, WorkerLog
 from agym.errors import Fault
 from agym.hosts.snapshots.codecs import registered
+from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_envs
@@ -40,12 +41,10 @@ from agym.protocol.messages.operations import (
     FAULT,
     OPEN,
     CloseEnv,
-    Recreate,
-    Reset,
+    Load,
     Restart,
-    TakeSnapshot,
+    Save,
 )
-from agym.protocol.messages.resets import RestoreSpec
 
 NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
 
@@ -57,8 +56,7 @@ class Recovery:
         policy: The caller's policy.
         fault_log: The log of faults.
         workers: What became of the workers.
-        retries: Which episodes begin again.
-        restores: What replacements restore.
+        episodes: What is known of the episodes, and which of them begin again.
         recovering: The environments that are being replaced.
         on_replace: Called with the index of a worker that is about to be replaced.
     """
@@ -72,12 +70,12 @@ class Recovery:
         backend: Backend,
     ) -> None:
         self.policy = policy
-        self.fault_log = FaultLog(policy, backend.options, dispatcher, rows)
-        self.workers = WorkerLog(backend)
-        self.retries = Retries(policy.retry, dispatcher)
-        self.restores = Restores(
-            policy, status, rows, self.fault_log, self.retries, backend.options.autoreset
+        options = backend.options
+        self.episodes = Episodes(
+            policy, dispatcher, rows, len(options.factories), options.autoreset
         )
+        self.fault_log = FaultLog(policy, options, dispatcher, rows, self.episodes)
+        self.workers = WorkerLog(backend)
         self.recovering: set[int] = set()
         self.on_replace: Callable[[int], None] = _ignore
         self._status = status
@@ -87,13 +85,13 @@ class Recovery:
         self._supervision = backend.supervision
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
         self._parts = InterruptedParts(dispatcher)
-        # Environments that the caller asked to recreate: a failure of these is raised at once.
+        # Environments that the caller asked to replace: a failure of these is raised at once.
         self._requested: set[int] = set()
 
     @property
     def active(self) -> bool:
         """Whether completions without problems must be filtered too."""
-        return bool(self.recovering or self.retries.limit) or self.fault_log.follows_steps
+        return bool(self.recovering or self.fault_log.pending or self.policy.follow_episodes)
 
     # ---------------------------------------------------------------- completions
 
@@ -110,33 +108,33 @@ class Recovery:
         ids: Ids = self._parts.wanted(number, start, stop)
         if ticket.kind is Restart:
             self._on_restarted(problems)
-        elif ticket.kind is Recreate:
-            self._on_recreated(ids, payload)
+        elif ticket.message.replaces:
+            self._on_replaced(ids, payload)
         elif any(isinstance(problem, WorkerDeath) for problem in problems):
             ids = self._on_parts_lost(ids, ticket, problems)
         else:
             self._record_failures(problems, ticket)
-            if ticket.kind is TakeSnapshot and payload is not None:
-                self.fault_log.note_states(payload.values)
-            if ticket.kind.writes_rows and not ticket.expired:
+            if ticket.kind is Save and payload is not None:
+                self.episodes.note_states(payload.values)
+            if ticket.message.writes_rows and not ticket.expired:
                 payload = payload or Payload()
                 ids = self._handle_failures(ids, ticket, payload)
-                self.fault_log.report(ids, ticket, payload)
-                if self.retries.limit:
-                    self.retries.report(ids, ticket, payload)
+                faults = self.fault_log.report(ids, payload)
+                if self.policy.follow_episodes:
+                    self.episodes.report(ids, ticket, payload, faults)
         for run in runs(ids) if ids else ():
             yield Completion(number, run.start, run.stop, payload)
             payload = None
         yield from self._parts.take_failed()
-        if self.fault_log.due:
+        if self.episodes.due:
             self._take_snapshots()
 
     def _take_snapshots(self) -> None:
         """Take the states of environments whose replay would become long."""
-        due, self.fault_log.due = self.fault_log.due, {}
+        due, self.episodes.due = self.episodes.due, {}
         left = sorted(due.keys() - self.recovering - self._status.lost.keys())
         for run in runs(tuple(left)) if left else ():
-            message = TakeSnapshot([due[i] for i in run], registered())
+            message = Save([due[i] for i in run], registered())
             self._dispatcher.begin_internal(message, run)
 
     # ---------------------------------------------------------------- an environment raised
@@ -149,12 +147,12 @@ class Recovery:
                 problems[k] = self.fault_log.with_capsule(failure, ticket)
 
     def _handle_failures(self, ids: Ids, ticket: Ticket, payload: Payload) -> Ids:
-        """Recreate environments that raised in a step or reset; return the ones that are done."""
+        """Replace environments that raised in a step or reset; return the ones that are done."""
         if not payload.problems or not self.policy.tolerant:
             return ids
-        failures = [problem for problem in payload.problems if isinstance(problem, Failure)]
-        payload.problems = []
-        self.retries.note_raised(payload)
+        failures = [p for p in payload.problems if isinstance(p, Failure) and p.fault]
+        payload.problems = [p for p in payload.problems if isinstance(p, Failure) and not p.fault]
+        self.episodes.note_raised(payload)
         resend: list[int] = []
         for failure in failures:
             span = failure.env_ids
@@ -167,25 +165,54 @@ class Recovery:
             resend += span
             self._parts.hold([i for i in ids if i in span], ticket)
             if not failure.echo:
-                self._recreate(span)
+                self._load(span)
         return tuple(i for i in ids if i not in resend)
 
-    def _recreate(self, span: range) -> None:
-        """Replace an environment, or a whole group."""
-        self.recovering.update(span)
-        message = Recreate([*map(self.restores.after_fault, span)])
-        self._dispatcher.begin_internal(message, span)
+    def _load(self, span: range, suspects: Collection[int] | None = None) -> None:
+        """Replace environments, each by one in the state that is known.
 
-    def _on_recreated(self, ids: Ids, payload: Payload | None) -> None:
-        """Resume recreated environments, and handle those that could not be recreated."""
+        Args:
+            span: The environments.
+            suspects: With a fresh worker, those that may have caused the death of the old one; the
+                others may continue. Else all environments are replaced by others.
+        """
+        self.recovering.update(span)
+        innocent = set() if suspects is None else {*span}.difference(suspects)
+        states = [self._state(i, innocent=i in innocent) for i in span]
+        load = Load(states, codecs=registered(), fresh=suspects is not None)
+        self._dispatcher.begin_internal(load, span)
+
+    def _state(self, slot: int, *, innocent: bool) -> EnvState:
+        """Return the state that a replacement loads; note why one cannot be replayed."""
+        lost = self.episodes.lost(slot, self.fault_log.counts[slot])
+        if not self.policy.tolerant or not self._status.is_ready(slot):
+            return lost
+        observation, flags = self._rows.last(slot)
+        if observation is None:  # the first reset is still under way
+            return lost
+        lost = lost._replace(observation=observation)
+        pending = self.fault_log.pending
+        fault = pending.get(slot)
+        if not innocent or fault is None or fault.culprit == slot or fault.kind == "raised":
+            return lost  # includes an earlier truncation that was not reported yet
+        if self.policy.mode != "replay":
+            return lost
+        state = self.episodes.replayed(slot, lost, flags)
+        if isinstance(state, EnvState):
+            return state
+        pending[slot] = replace(fault, replay=state)
+        return lost
+
+    def _on_replaced(self, ids: Ids, payload: Payload | None) -> None:
+        """Resume environments that were replaced, and handle those that could not be."""
         problems = [] if payload is None else payload.problems
         if any(isinstance(problem, WorkerDeath) for problem in problems):
-            return  # another ``Recreate`` is on its way
+            return  # another ``Load`` is on its way
         bad: set[int] = set()
         for failure in problems:
             if isinstance(failure, Failure) and failure.env_id in ids:
                 bad.update(failure.env_ids)
-                self._on_recreate_failed(failure)
+                self._on_load_failed(failure)
         well = [i for i in ids if i not in bad]
         self._parts.uncancel(ids)
         self._requested.difference_update(ids)
@@ -193,15 +220,15 @@ class Recovery:
         self._parts.resend(well)
         pending = self.fault_log.pending
         for i in well:
-            reason = None if payload is None else payload.values.get(i)
-            if reason == "":
+            lost = None if payload is None else payload.values.get(i)
+            if lost is None:
                 pending.pop(i, None)
-                self.retries.resumed(i)
-            elif reason and i in pending:
-                pending[i] = replace(pending[i], replay=reason)
+                self.episodes.resumed(i)
+            elif lost and i in pending:
+                pending[i] = replace(pending[i], replay=lost)
         self._dispatcher.rearm()
 
-    def _on_recreate_failed(self, failure: Failure) -> None:
+    def _on_load_failed(self, failure: Failure) -> None:
         """Try again, unless the caller asked for the environment or its budget is exceeded."""
         span = failure.env_ids
         if not self.policy.tolerant or self._requested.intersection(span):
@@ -209,7 +236,7 @@ class Recovery:
             return
         self.fault_log.count(span)
         if self._record_restart(span, self.fault_log.raised(failure)) is None:
-            self._recreate(span)
+            self._load(span)
 
     def _record_restart(
         self,
@@ -242,9 +269,9 @@ class Recovery:
         """Note a fault for the next info of an environment; decide about a retry."""
         pending = self.fault_log.pending
         if env_id not in pending:
-            pending[env_id] = self.retries.failed(env_id, fault)
+            pending[env_id] = self.episodes.failed(env_id, fault)
         elif fault.operation == "reset":  # of the retry itself
-            retry = self.retries.failed(env_id, fault).retry
+            retry = self.episodes.failed(env_id, fault).retry
             pending[env_id] = replace(pending[env_id], retry=retry)
 
     def _abandon(self, ids: range, loss: EnvLoss) -> None:
@@ -254,7 +281,7 @@ class Recovery:
         self._requested.difference_update(ids)
         for i in ids:
             self.fault_log.pending.pop(i, None)
-            self.retries.forget(i)
+            self.episodes[i].forget_retry()
         self._parts.abandon(ids, loss)
         self._dispatcher.rearm()
 
@@ -290,7 +317,7 @@ class Recovery:
             self._abandon(ids, replace(death, reason=reason))
 
     def _replace(self, worker: int, suspects: set[int]) -> None:
-        """Replace a worker, and recreate or restore its environments."""
+        """Replace a worker and its environments."""
         ids = self._backend.ranges[worker]
         self.workers.note_replacement(worker)
         self.on_replace(worker)
@@ -302,8 +329,7 @@ class Recovery:
             self._status.mark_unready(ids, "was replaced after a missed deadline")
         begin = self._dispatcher.begin_internal
         self._workers().replace_worker(worker, begin(Restart(), ids))
-        after_fault = self.restores.after_fault
-        begin(Recreate([after_fault(i, used=False, innocent=i not in suspects) for i in ids]), ids)
+        self._load(ids, suspects)
         for i in self._status.closed_envs.intersection(ids):
             begin(CloseEnv(), (i,))
 
@@ -316,8 +342,8 @@ class Recovery:
             problems[:] = {id(loss): loss for loss in map(self._status.lost.get, ids)}.values()
             return ids
         # Resets are safe to resend to the replacement.
-        recoverable = self.policy.tolerant or (issubclass(ticket.kind, Reset) and not gone)
-        if not ticket.kind.writes_rows or not recoverable or ticket.expired:
+        recoverable = self.policy.tolerant or (ticket.message.starts and not gone)
+        if not ticket.message.writes_rows or not recoverable or ticket.expired:
             return ids
         for run in runs(ids) if ids else ():
             self._dispatcher.resend(ticket, run.start, run.stop)
@@ -343,12 +369,6 @@ class Recovery:
         assert self._supervision is not None
         return self._supervision
 
-    def _running(self, env_id: int) -> int | None:
-        """Return the environment that runs in an environment's worker, if known."""
-        if self._supervision is None:
-            return None
-        return self._supervision.running(self.workers.worker_of(env_id))
-
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Replace what missed a deadline; yield completions of the parts that will not arrive."""
         late = set(late)
@@ -356,23 +376,25 @@ class Recovery:
             self._end_workers(late, reason)
             return
         # What does not yield, such as a coroutine that never awaits, blocks the others.
-        running = {i: self._running(i) for i in late}
-        stuck = {i for i, other in running.items() if other in late}
+        stuck: set[int] = set()
+        if self._supervision is not None:
+            running = self._supervision.running
+            stuck = {i for i in late if running(self.workers.worker_of(i)) in late}
         if stuck:
             self._end_workers(stuck, reason)
         for i in late - stuck:
             self.fault_log.count((i,))
             self._parts.cancel(i, ticket)
             fault = self.fault_log.late(i, ticket, reason)
-            if self.policy.tolerant and not ticket.expired and ticket.kind.writes_rows:
+            if self.policy.tolerant and not ticket.expired and ticket.message.writes_rows:
                 self._parts.hold([i], ticket)
             else:
-                unmade = ticket.kind is Recreate
+                unmade = ticket.message.replaces
                 self._parts.fail(i, ticket, [Failure(i, "make", reason, "")] if unmade else [])
             if self._record_restart(range(i, i + 1), fault) is None:
                 if not self.policy.tolerant:
                     self._status.mark_unready((i,), "was replaced after a missed deadline")
-                self._recreate(range(i, i + 1))
+                self._load(range(i, i + 1))
         yield from self._parts.take_failed()
 
     def overdue(self, ticket: Ticket, reason: str) -> Iterator[Completion]:
@@ -392,8 +414,8 @@ class Recovery:
 
     # ---------------------------------------------------------------- on request
 
-    def restart(self, ids: Ids) -> list[RestoreSpec]:
-        """Replace environments at the caller's request; return what the new ones restore."""
+    def restart(self, ids: Ids) -> list[tuple[range, Load]]:
+        """Replace environments at the caller's request; return what to send to which of them."""
         dead = self.workers.of(ids) & self.workers.dead
         for loss in map(self._status.lost.get, ids):
             if isinstance(loss, WorkerDeath) and not loss.replaceable:
@@ -412,9 +434,13 @@ class Recovery:
         self._status.mark_unready(ids, "was restarted")
         for i in ids:
             self.fault_log.pending.pop(i, None)
-            self.retries.forget(i)
-        worker_of = self.workers.worker_of
-        return [self.restores.on_request(i, used=worker_of(i) not in dead) for i in ids]
+            self.episodes[i].forget_retry()
+        fresh = {i for i in ids if self.workers.worker_of(i) in dead}
+        return [
+            (run, Load([self.episodes.lost(i, self.fault_log.counts[i]) for i in run], fresh=new))
+            for new, some in ((True, fresh), (False, {*ids} - fresh))
+            for run in (runs(tuple(sorted(some))) if some else ())
+        ]
 
     def recover(self, failure: Failure) -> None:
         """Recover an environment that failed outside of the caller's operations."""
@@ -423,7 +449,7 @@ class Recovery:
         if not self.policy.tolerant:
             self._status.mark_unready(span, f"raised in {failure.operation}")
         elif self._record_restart(span, self.fault_log.raised(failure)) is None:
-            self._recreate(span)
+            self._load(span)
 
     def with_dead_neighbours(self, ids: Ids) -> Ids:
         """Add all environments that died with some of these, unless they are closed."""

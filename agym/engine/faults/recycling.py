@@ -5,12 +5,12 @@ the limit, a spare worker makes the same environments beside it, and proves how 
 (``hosts/snapshots/``). Once the spare is ready, each environment moves after its next step, and
 waits for no more than these messages::
 
-    step ended --> Export (old worker: returns the state of the environment)
-               --> Import (spare: continues from it) --> the environment's next operation
+    step ended --> Save (old worker: returns the state of the environment)
+               --> Load (spare: continues from it) --> the environment's next operation
     all moved  --> the spare becomes the worker, and the old one ends
 
 An environment that cannot be copied, or whose proof ended the spare, moves when its episode is
-over: ``Export`` returns the state of its random numbers, and the spare begins the next episode. A
+over: its state says how the next episode begins, and the spare begins that. A
 trajectory that is a function of ``np_random`` does not change. Under same-step autoreset the next
 episode has already begun: the spare begins it again, and takes the environment over only if it gets
 the same first observation. Otherwise the environment stays until the end of its next episode.
@@ -19,11 +19,9 @@ the same first observation. Otherwise the environment stays until the end of its
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import psutil
-from gymnasium.vector import AutoresetMode
 
 from agym.backends.base import Backend
 from agym.backends.options import Recycle
@@ -37,8 +35,7 @@ from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import Failure
-from agym.protocol.messages.operations import Export, Import, Spare
-from agym.protocol.messages.resets import EpisodeStart
+from agym.protocol.messages.operations import Load, Save, Spare
 
 # Read a process's memory at most this often.
 MEMORY_SECONDS = 0.25
@@ -94,7 +91,8 @@ class Recycling:
             return
         copied = slot not in self._uncopied[worker]
         if copied or over:
-            message = Export([plane], proofs.get(slot) if copied else None)
+            known = proofs.get(slot) if copied else None
+            message = Save([plane], registered(), known, leaves=True)
             number = self._dispatcher.seize(slot, message)
             if number is not None:
                 self._holders[slot] = number, plane
@@ -133,11 +131,13 @@ class Recycling:
             self._on_spare_ready(worker, payload)
         elif slot not in self._holders:
             pass
-        elif ticket.kind is not Export:
-            self._on_imported(worker, slot, payload)
-        elif (start := payload.values.get(slot)) is not None and not payload.problems:
-            self._import_into_spare(worker, slot, start)
-        else:  # it cannot be copied, or the export failed: the environment stays
+        elif ticket.kind is Load:
+            self._on_loaded(worker, slot, payload)
+        elif isinstance(state := payload.values.get(slot), EnvState) and not payload.problems:
+            self._spares.move(worker, slot)
+            message = Load([state], codecs=registered(), arrives=True)
+            self._dispatcher.begin_internal(message, (slot,))
+        else:  # it cannot be copied: the environment stays
             self._uncopied[worker].add(slot)
             self._end_move(slot)
 
@@ -157,18 +157,7 @@ class Recycling:
                 f"worker {worker} cannot be recycled: {problem.error}"
             )
 
-    def _import_into_spare(self, worker: int, slot: int, start: EnvState | EpisodeStart) -> None:
-        """Import an environment's exported state into the spare."""
-        restore = self._recovery.restores.in_other_worker(slot)
-        over = None
-        same_step = self._backend.options.autoreset is AutoresetMode.SAME_STEP
-        if isinstance(start, EpisodeStart) and not same_step:
-            over = self._rows.flags(slot, self._holders[slot][1])
-        self._spares.move(worker, slot)
-        restore = replace(restore, start=start, over=over)
-        self._dispatcher.begin_internal(Import([restore]), (slot,))
-
-    def _on_imported(self, worker: int, slot: int, payload: Payload) -> None:
+    def _on_loaded(self, worker: int, slot: int, payload: Payload) -> None:
         """Finish a move, or undo it if the spare gave a reason."""
         for problem in payload.problems:
             if isinstance(problem, Failure):

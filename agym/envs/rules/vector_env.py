@@ -81,7 +81,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     """
 
     rules: ClassVar[Any]
-    same_games: ClassVar[bool] = True  # as many single ones play; see hosts/factories.py
+    same_games: ClassVar[bool] = True  # as many single ones play; see api/options/environments.py
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The options of a fleet: spares, a limit of the rate, and hedged steps."""
+"""The options of a fleet: a rate limit, and hedged steps."""

@@ -1,4 +1,4 @@
-"""A limit of the rate at which environments are called, shared by all workers.
+"""A rate limit at which environments are called, shared by all workers.
 
 For each kind of environment a small file in memory has the time of the next free turn. Who calls
 an environment reserves that turn, moves the time on, and then waits until it comes::
@@ -18,13 +18,11 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Hashable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agym._system.platform import anonymous_file, locked
-from agym.hosts.base import Factory, innermost
 
 _TIME = struct.Struct("<q")
 
@@ -83,24 +81,6 @@ class RateLimiter:
             os.lseek(file, offset, os.SEEK_SET)
             os.write(file, _TIME.pack(turn + self._interval))
         return int(turn)
-
-
-def number_kinds(factories: Sequence[Factory]) -> list[int]:
-    """Number the kinds of environments that factories make, from 0."""
-    numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(_kind(factory), len(numbers)) for factory in factories]
-
-
-def _kind(factory: Any) -> Hashable:
-    """Return what factories of the same kind have in common: an id, a class, or their code."""
-    made = innermost(factory)
-    while isinstance(factory, partial):
-        for given in factory.args:
-            env_id = getattr(given, "id", given)
-            if isinstance(env_id, str) and getattr(made, "__module__", "").startswith("gymnasium"):
-                return env_id
-        factory = factory.func
-    return getattr(made, "__code__", None) or id(made)
 
 
 def _remove(descriptor: int, path: str) -> None:

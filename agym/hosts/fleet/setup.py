@@ -1,15 +1,12 @@
-"""What hosts need of the ``fleet`` option, and what they count for it."""
+"""What hosts need of the ``fleet`` option."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from agym.hosts.base import Factory, OneShotFactory
+from agym.errors import UsageError
 from agym.hosts.fleet.rate_limit import RateLimiter
-from agym.protocol.metrics.gauges import Gauges
 
 
 @dataclass(frozen=True)
@@ -17,57 +14,34 @@ class FleetSetup:
     """The options that are on, for all hosts of one ``make``.
 
     Attributes:
-        spares: Spares of each host.
         limiter: Gives turns; ``None`` for no limit.
         hedge: Seconds until a step is made a second time; ``None`` for never.
     """
 
-    spares: int = 0
     limiter: RateLimiter | None = None
     hedge: float | None = None
 
+    def check_hedge(self, env: Any, *, coroutine: bool) -> None:
+        """Refuse to call an environment twice that does not say that this is harmless.
 
-class FleetCounts:
-    """What a host counts, in the gauges of its environments."""
-
-    def __init__(self, first: int) -> None:
-        """Count for a host whose first environment has the id ``first``."""
-        self._first = first
-
-    def attach(self, gauges: Gauges) -> None:
-        """Count in ``gauges`` from now on."""
-        self._arrays = gauges.arrays
-
-    def count(self, gauge: str, i: int, by: int = 1) -> None:
-        """Add to a gauge of the host's environment ``i``."""
-        self._arrays[gauge][self._first + i] += by
-
-
-def stand_in_key(factory: Factory) -> object:
-    """Return what is equal for factories whose environments may stand in for each other.
-
-    These are the same object, or call the same function with the same arguments. Functions that
-    are made in a loop are different, because they may remember different things.
-    """
-    if isinstance(factory, OneShotFactory):
-        factory = factory.factory
-    given: list[Any] = []
-    while isinstance(factory, partial):
-        given += map(id, factory.args)
-        # Gymnasium's checker tests one environment, and the others are alike.
-        given += [
-            (name, id(value))
-            for name, value in sorted(factory.keywords.items())
-            if name != "disable_env_checker"
-        ]
-        factory = factory.func
-    return id(factory), *given
+        Raises:
+            UsageError: It does not.
+        """
+        if self.hedge is None or (coroutine and is_idempotent(env)):
+            return
+        name = type(env).__name__
+        if coroutine:
+            raise UsageError(
+                f"hedge= makes a step of {name} a second time, and {name} does not declare that"
+                " this is harmless: give it `idempotent = True` if it is, or leave hedge= out"
+            )
+        raise UsageError(
+            f"hedge= makes a step of {name} a second time while the first is under way, which only"
+            " coroutine environments allow: give it `async def step`, or leave hedge= out"
+        )
 
 
-def spare_factories(factories: Sequence[Factory], spares: int) -> list[Factory]:
-    """Return the factories of a host's spares: the latest of each kind of environment, in turns."""
-    latest = {stand_in_key(factory): factory for factory in factories}
-    if len(latest) == 1:
-        (only,) = latest.values()
-        return [only] * min(spares, len(factories))
-    return [*factories][:spares]
+def is_idempotent(env: Any) -> bool:
+    """Whether an environment declares that a step made twice is as good as one."""
+    metadata = getattr(env, "metadata", None) or {}
+    return getattr(env, "idempotent", metadata.get("idempotent", False)) is True

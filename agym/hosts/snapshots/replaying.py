@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +14,7 @@ from agym.protocol.messages.resets import EpisodeStart
 from agym.protocol.space_layout import Layout
 
 # Actions of one episode that are kept at most.
-MOST_ACTIONS = 10_000
+MAX_ACTIONS = 10_000
 
 
 UNRECORDED = (
@@ -25,41 +24,7 @@ UNRECORDED = (
 REMEDY = "Or give it get_state and set_state, or say how by agym.snapshots.register"
 CUT_OFF = "it was replaced after a fault: step or reset it first"
 OTHER_KIND = "it was taken of another kind of environment: {}"
-OTHER_REPLAY = "the replay of its episode came to another observation"
-
-
-class Recorder:
-    """Records the episodes of a host's environments, once anyone wants it.
-
-    Attributes:
-        on: Whether it records the episodes that begin from now on.
-    """
-
-    def __init__(self, count: int, *, on: bool) -> None:
-        self.on = on
-        self._records: list[Record | None] = [None] * count
-
-    def begin(self, i: int, start: EpisodeStart) -> None:
-        self._records[i] = Record(start, [])
-
-    def add(self, first: int, actions: Iterable[Any]) -> None:
-        """Record the actions of environments from ``first`` on; too long episodes are dropped."""
-        for i, action in enumerate(actions, first):
-            record = self._records[i]
-            if record is not None:
-                record.actions.append(action)
-                if len(record.actions) > MOST_ACTIONS:
-                    self._records[i] = None
-
-    def of(self, i: int) -> Record | None:
-        """Return a copy of an environment's record, ``None`` if its beginning is not known."""
-        record = self._records[i]
-        return None if record is None else Record(record.start, [*record.actions])
-
-    def set(self, i: int, record: Record | None) -> None:
-        """Go on from an episode that was restored."""
-        self.on = self.on or record is not None
-        self._records[i] = record and Record(record.start, [*record.actions])
+OTHER_REPLAY = "its replay came to another observation"
 
 
 def note_start(env: Any, arguments: dict[str, Any]) -> EpisodeStart:

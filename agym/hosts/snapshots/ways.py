@@ -60,12 +60,12 @@ _lock = threading.Lock()
 
 
 def kind_of(env: Any, factory: Any) -> Any:
-    """Return what environments have in common for which one proof is enough, besides classes.
+    """Return a key: environments with equal keys and equal classes share one proof.
 
     That is the spec with its arguments, or the factory.
     """
-    while hasattr(factory, "_factory"):  # agym's own, around the caller's
-        factory = factory._factory
+    while hasattr(factory, "wrapped"):  # agym's own, around the caller's
+        factory = factory.wrapped
     spec = getattr(env, "spec", None)
     what = factory if spec is None else (spec.id, spec.kwargs, spec.additional_wrappers)
     try:
@@ -106,27 +106,25 @@ def copy_env(
     return Copy("actions", f"its actions, since {why}", known)
 
 
-def prove(env: Any, kind: Any, make: Callable[[], Any], used: Sequence[Any]) -> list[Proof]:
+def prove(env: Any, kind: Any, make: Callable[[], Any], used: Sequence[Any]) -> Proof:
     """Prove how to copy an environment whose actions were not recorded."""
-    return [_proof_of("attributes", env, kind, make, used)]
+    return _proof_of("attributes", env, kind, make, used)
 
 
-def import_proofs(env: Any, kind: Any, proofs: Sequence[Proof]) -> None:
+def import_proof(env: Any, kind: Any, proof: Proof) -> None:
     """Use what another process has proven for an environment of the same kind."""
-    known = _known_as(env, kind)
     with _lock:
-        for proof in proofs:
-            _proofs.setdefault((known, proof.way), proof)
+        _proofs.setdefault((_proof_key(env, kind), proof.way), proof)
 
 
-def _known_as(env: Any, kind: Any) -> Any:
+def _proof_key(env: Any, kind: Any) -> Any:
     return registered().version, kind, tuple(map(type, layers(env)))
 
 
 def _proof_of(
     way: ProvenWay, env: Any, kind: Any, make: Callable[[], Any] | None, used: Sequence[Any]
 ) -> Proof:
-    key = _known_as(env, kind), way
+    key = _proof_key(env, kind), way
     with _lock:
         known = _proofs.get(key)
         if known is None:

@@ -171,7 +171,7 @@ class Traits:
         )
 
     def seed_argument(self, seeds: SeedList | None, mask: Array) -> Any:
-        """Convert the seeds of a reset to the form that the program takes.
+        """Convert the seeds of a reset to the form that the VectorEnv takes.
 
         There is one per environment, or none at all; ``mask`` are those that are reset.
         """

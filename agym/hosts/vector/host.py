@@ -1,16 +1,16 @@
 """VectorHost: the environments of one worker as one VectorEnv, a ``gymnasium.vector.VectorEnv``.
 
-It steps, resets, renders and closes them together, and copies whole batches between the program and
-the slot table, one copy per leaf. Some rows are not what the program returned::
+It steps, resets, renders and closes them together, and copies whole batches between the VectorEnv
+and the slot table, one copy per leaf. Some rows are not what the VectorEnv returned::
 
-    actions --> VectorEnv.step --> batch --> rows <-- reset by the host: DUE, but not by the program
+    actions --> VectorEnv.step --> batch --> rows <-- reset by the host: DUE, not by the VectorEnv
                                                ^
                                                '----- repeated: HELD, or CUT off by a fault
 
 Which rows these are follows from the phases of the environments (``hosts/episode.py``). They do not
-depend on the program's own mode: the program continues held environments too, and the results are
-ignored. In Gymnasium's mode ``DISABLED`` they are reset before the program's next step, since
-finished environments must not be stepped, unless the program leaves them as they are.
+depend on the VectorEnv's own mode: it continues held environments too, and the results are ignored.
+In Gymnasium's mode ``DISABLED`` they are reset before its next step, since finished environments
+must not be stepped, unless the VectorEnv leaves them as they are.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from agym.errors import SnapshotError, UsageError
-from agym.hosts.base import ALL_INFOS, Factory, Host
-from agym.hosts.episode import Phase
+from agym.hosts.base import ALL_INFOS
+from agym.hosts.episode import Episode, EpisodeRule, Phase
+from agym.hosts.factories import Factory
 from agym.hosts.fault_injection import InjectedFault
+from agym.hosts.rows import Rows
 from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
 from agym.hosts.snapshots.states import Copy, EnvState
 from agym.hosts.vector.batch import check_observations, check_reset, check_step, write
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
-from agym.protocol.infos.policy import InfoPolicy
+from agym.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.protocol.infos.vector import VectorInfos, split_info, take_columns
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -42,18 +44,17 @@ from agym.protocol.messages.operations import (
     GetAttr,
     GivenAction,
     InjectFault,
+    Load,
     Message,
     Operation,
-    Recreate,
     Render,
     Reset,
-    Restore,
+    Save,
     SetAttr,
     Step,
-    TakeSnapshot,
 )
 from agym.protocol.messages.resets import lasting
-from agym.protocol.metrics.gauges import clock
+from agym.protocol.metrics.gauges import Meter, clock
 from agym.protocol.table import Plane, SlotTable
 from agym.protocol.typing import Array, Info
 from agym.protocol.value_copies import copy_info, copy_value
@@ -66,7 +67,7 @@ NO_STATE = (
 )
 
 
-class VectorHost(Host):
+class VectorHost:
     """Runs one vector environment.
 
     Attributes:
@@ -89,16 +90,24 @@ class VectorHost(Host):
     ) -> None:
         """Store the arguments; :class:`~agym.hosts.base.Host` describes most of them.
 
-        The first factory makes the program. ``guard`` is held while rows of the table are written.
-        Infos are returned all or not at all; with ``vector_infos`` as the program gives them, where
-        that is possible.
+        The first factory makes the VectorEnv. ``guard`` is held while rows of the table are
+        written. Infos are returned all or not at all; with ``vector_infos`` as the VectorEnv
+        returns them, where that is possible.
         """
-        super().__init__(factories, first, autoreset, catch, infos=infos)
+        self.first = first
+        self.stop = first + len(factories)
+        self._factories = factories
+        self._catch = catch
+        self._rule = EpisodeRule(autoreset)
+        self._filter = InfoFilter(infos, len(factories))
+        self._episodes = [Episode() for _ in factories]
         self._autoreset = autoreset
         self._vector_infos = vector_infos and not infos.active
         self._guard = guard or nullcontext()
         self._count = len(factories)
         self._no_infos: Infos = [{}] * self._count  # made once, since there may be a million
+        # Those of the latest rows, for snapshots.
+        self._infos = [*self._no_infos]
         self._payload = Payload()
         self._resetting = False
         self._injected_faults: list[InjectedFault] = []
@@ -110,7 +119,7 @@ class VectorHost(Host):
         """Reset the state of the episodes, for a new VectorEnv."""
         self._began = False
         self._phases = np.full(self._count, Phase.RUNNING, np.int8)
-        # Environments whose episode ended with the program's last step, as the program knows.
+        # Environments whose episode ended with the VectorEnv's last step, as the VectorEnv knows.
         self._over = np.zeros(self._count, bool)
         # The rows that HELD and CUT environments repeat, but for their rewards.
         self._kept: list[Array] = []
@@ -141,7 +150,9 @@ class VectorHost(Host):
         return describe_vector(self._env)
 
     def attach(self, table: SlotTable) -> None:
-        super().attach(table)
+        self.table, self._layout = table, table.observation
+        self._meter = Meter(table.gauges, self.first)
+        self._rows = Rows(table, self.first, self.stop)
         # Leaves of observations without a fixed size, which are not in the table: of the latest
         # rows, and of those that ended episodes under same-step autoreset.
         objects = range(len(self._layout.objects))
@@ -149,7 +160,7 @@ class VectorHost(Host):
         self._final_objects = [np.empty(self._count, object) for _ in objects]
 
     def close(self) -> list[Failure]:
-        """Close the program. Idempotent."""
+        """Close the VectorEnv. Idempotent."""
         env, self._env = self._env, None
         try:
             if env is not None:
@@ -161,7 +172,7 @@ class VectorHost(Host):
     # ---------------------------------------------------------------- operations
 
     def run(self, operation: Operation) -> Completion:
-        """Run one operation; what the program raises is in the completion."""
+        """Run one operation; what the VectorEnv raises is in the completion."""
         _, start, stop, message = operation
         self._payload, self._resetting = Payload(), False
         begun = clock()
@@ -225,12 +236,12 @@ class VectorHost(Host):
         started = clock()
         rows, phases = self._plane(step.plane), self._phases
         new_episodes = phases == Phase.DUE
-        reset = new_episodes & ~self._over  # the program does not reset these by itself
+        reset = new_episodes & ~self._over  # the VectorEnv does not reset these by itself
         repeated = phases >= Phase.HELD
         replaced = reset | repeated
         infos: Infos = []
         if not replaced.all():
-            infos = self._step_program(step, rows, replaced)
+            infos = self._step_env(step, rows, replaced)
         if reset.any():
             infos = self._reset_rows(reset, rows, infos)
             self._clear(rows, reset)
@@ -255,7 +266,7 @@ class VectorHost(Host):
         self._meter.end(self._count, timed=timed)
 
     def _batch(self, parts: Sequence[Any] | None) -> Any:
-        """Return the actions in the form that the program takes; copies, if it may keep them.
+        """Return the actions in the form that the VectorEnv takes; copies, if it may keep them.
 
         ``parts`` are those without a fixed size.
         """
@@ -267,8 +278,8 @@ class VectorHost(Host):
             blocks = [block.copy() for block in blocks]
         return layout.join(blocks, list(zip(*parts or (), strict=True)))
 
-    def _step_program(self, step: Step, rows: Plane, replaced: Array) -> Infos:
-        """Step the program, write its results, and return its infos.
+    def _step_env(self, step: Step, rows: Plane, replaced: Array) -> Infos:
+        """Step the VectorEnv, write its results, and return its infos.
 
         ``replaced`` are the environments whose rows the host replaces.
         """
@@ -276,8 +287,8 @@ class VectorHost(Host):
             self._injected_faults.pop().trigger()
         traits = self.traits
         if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
-            self._reset_program(self._over)
-        # Infos stay in vector form, if the program does all that follows an episode's end.
+            self._reset_env(self._over)
+        # Infos stay in vector form, if the VectorEnv does all that follows an episode's end.
         vector_form = self._vector_infos and traits.mode is self._autoreset and not replaced.any()
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
         actions = self._batch(step.parts)
@@ -307,7 +318,7 @@ class VectorHost(Host):
     def _take_vector_infos(self, info: Info, ended: Array | None) -> VectorInfos | None:
         """Return infos in vector form, if they have it and nothing in them is read here.
 
-        ``ended`` are the environments that the program has reset, if any.
+        ``ended`` are the environments that the VectorEnv has reset, if any.
         """
         if "cost" in info or (self.first and "env_id" in info):
             return None
@@ -321,10 +332,10 @@ class VectorHost(Host):
         return None if columns is None else VectorInfos(self._count, columns)
 
     def _take_finals(self, info: Info, ended: Array, rows: Plane, *, written: bool) -> Infos:
-        """Return the infos of a step after which the program has reset what ``ended``.
+        """Return the infos of a step after which the VectorEnv has reset what ``ended``.
 
         The last observations and infos of these episodes are the final ones under same-step
-        autoreset, else those of this step. ``written`` says that the program has written the
+        autoreset, else those of this step. ``written`` says that the VectorEnv has written the
         observations.
         """
         batch = info.pop("final_obs", None)
@@ -357,7 +368,7 @@ class VectorHost(Host):
         return self._with(infos, {i: {} for i in np.flatnonzero(repeated).tolist() if infos})
 
     def _reset_now(self, ended: Array, replaced: Array, rows: Plane, infos: Infos) -> Infos:
-        """Apply same-step autoreset: reset what the program has not, and keep the final rows."""
+        """Apply same-step autoreset: reset what the VectorEnv has not, and keep the final rows."""
         left = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
         if left.any():
             with self._guard:
@@ -371,7 +382,7 @@ class VectorHost(Host):
     # ---------------------------------------------------------------- reset
 
     def _reset(self, operation: Operation) -> None:
-        """Reset all environments, or some if the program supports that."""
+        """Reset all environments, or some if the VectorEnv supports that."""
         reset = cast(Reset, operation.message)
         chosen = slice(operation.start - self.first, operation.stop - self.first)
         mask = np.zeros(self._count, bool)
@@ -401,7 +412,7 @@ class VectorHost(Host):
         options: dict[str, Any] | None = None,
     ) -> Infos:
         """Reset environments, and write their observations; return the infos with theirs."""
-        count, columns, reset_infos = self._reset_program(mask, seeds, options)
+        count, columns, reset_infos = self._reset_env(mask, seeds, options)
         chosen = np.flatnonzero(mask)
         # For some of the environments, a VectorEnv may return all rows, as Gymnasium's do, or only
         # theirs.
@@ -412,10 +423,10 @@ class VectorHost(Host):
         pairs = zip(chosen.tolist(), given.tolist(), strict=True)
         return self._with(infos, {i: each[k] for i, k in pairs})
 
-    def _reset_program(
+    def _reset_env(
         self, mask: Array, seeds: SeedList | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, list[Array], list[Info]]:
-        """Reset environments of the program.
+        """Reset environments of the VectorEnv.
 
         Args:
             mask: The environments, ``bool[count]``.
@@ -443,75 +454,62 @@ class VectorHost(Host):
 
     def _seeds_of(self, chosen: list[int], seeds: SeedList | None) -> SeedList | None:
         """Return the seeds of a reset, by default those for replacements after a fault."""
-        first = self._episodes[chosen[0]].reseed
+        reseeds: list[int | None] = [None] * self._count
         for i in chosen:
-            self._episodes[i].reseed = None
+            reseeds[i], self._episodes[i].reseed = self._episodes[i].reseed, None
         if seeds is not None and any(seed is not None for seed in seeds):
             return seeds
-        if first is None or (len(chosen) < self._count and self.traits.seeds == "none"):
-            return None
-        reseeds: list[int | None] = [None] * self._count
-        for k, i in enumerate(chosen):
-            reseeds[i] = first + k
-        return reseeds
+        first = reseeds[chosen[0]]
+        if first is None or self.traits.seeds != "none":
+            return None if first is None else reseeds
+        # One integer, which is of all of them.
+        return [*range(first, first + self._count)] if len(chosen) == self._count else None
 
-    # ---------------------------------------------------------------- after a fault
+    # ---------------------------------------------------------------- states
 
-    def _recreate(self, operation: Operation) -> None:
-        """Replace a VectorEnv that is broken or gone."""
-        restores = cast(Recreate, operation.message).restores
-        if any(restore.used for restore in restores):
-            with suppress(self._catch):
-                self._env.close()
-            mismatch = self._description.mismatch(self._make())
-            if mismatch is not None:
-                raise UsageError(mismatch)
-        self._forget()
-        self._injected_faults.clear()
-        for i, restore in enumerate(restores):
-            self._import_env(i, restore)
-            self._numbers[i] = restore.episode
-            if restore.observation is not None:
-                self._phases[i] = Phase.CUT
-                flags = [np.array([value]) for value in (0.0, False, True)]
-                write(self._rows_to_repeat, [i], [*self._columns_of([restore.observation]), *flags])
-
-    # ---------------------------------------------------------------- snapshots
-
-    def _take_snapshot(self, operation: Operation) -> Sequence[EnvState | str]:
+    def _save(self, operation: Operation) -> Sequence[EnvState | str]:
         """Return the states of environments, if the VectorEnv gives them."""
-        message = cast(TakeSnapshot, operation.message)
-        taken: list[EnvState | str] = [NO_STATE.format(type(self._env).__name__)] * self._count
+        message = cast(Save, operation.message)
+        name = type(self._env).__name__
+        saved: list[EnvState | str] = [NO_STATE.format(name)] * self._count
         if self._layout.objects or not callable(getattr(self._env, "get_state", None)):
-            return taken
+            return saved
         for slot, plane in zip(range(operation.start, operation.stop), message.planes, strict=True):
             i = slot - self.first
             if self._phases[i] == Phase.CUT:
-                taken[i] = CUT_OFF
+                saved[i] = CUT_OFF
                 continue
-            episode = self._episodes[i]
+            episode = self._episodes[i].copy()
             episode.phase, episode.number = Phase(self._phases[i]), int(self._numbers[i])
             copied = self._env.get_state(i), bool(self._over[i])
-            detail = f"what {type(self._env).__name__} gives as its state"
-            taken[i] = self._state(i, Copy("methods", detail, copied), 0, plane)
-        return taken
+            row = self._rows.plane(plane, slot, slot + 1)
+            saved[i] = EnvState(
+                episode,
+                self.table.one(row.observations, []),
+                copy_info(self._infos[i]),
+                (bool(row.terminated[0]), bool(row.truncated[0])),
+                Copy("methods", f"what {name} returns as its state", copied),
+            )
+        return saved
 
-    def _restore(self, operation: Operation) -> None:
-        """Continue environments from states."""
-        message = cast(Restore, operation.message)
+    def _load(self, operation: Operation) -> Sequence[str | None] | None:
+        """Continue environments from states; or replace a VectorEnv, whose episodes are lost."""
+        message = cast(Load, operation.message)
+        if message.plane is None:
+            self._replace(message)
+            return [""] * self._count
         if not self._began:
-            self._reset_program(np.ones(self._count, bool))
+            self._reset_env(np.ones(self._count, bool))
+        rows = self._plane(message.plane)
         for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
-            i = slot - self.first
-            data = state.unpacked().data
-            if state.way != "methods" or not isinstance(data, tuple):  # of a coroutine environment
-                raise SnapshotError(OTHER_KIND.format(state.detail))
-            program, self._over[i] = data
+            i, copied = slot - self.first, state.unpacked().copied
+            if copied.way != "methods" or not isinstance(copied.data, tuple):
+                raise SnapshotError(OTHER_KIND.format(copied.detail))
+            program, self._over[i] = copied.data
             self._env.set_state(i, program)
             episode = self._rule.restored(state.episode, state.observation, state.flags)
             self._episodes[i] = episode
             self._phases[i], self._numbers[i] = episode.phase, episode.number
-            rows = self._plane(message.plane)
             with self._guard:
                 write(rows.observations, [i], self._columns_of([state.observation]))
                 rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
@@ -521,6 +519,25 @@ class VectorHost(Host):
             (self._infos[i],) = self._filter.running([state.info])
             if self._infos[i]:
                 self._payload.infos[slot] = copy_info(self._infos[i])
+        return None
+
+    def _replace(self, message: Load) -> None:
+        """Make another VectorEnv, unless this one is fresh; its environments are cut off."""
+        if message.remakes:
+            with suppress(self._catch):
+                self._env.close()
+            mismatch = self._description.mismatch(self._make())
+            if mismatch is not None:
+                raise UsageError(mismatch)
+        self._forget()
+        self._injected_faults.clear()
+        for i, state in enumerate(message.states):
+            lost = state.otherwise or state
+            self._episodes[i], self._numbers[i] = lost.episode.copy(), lost.episode.number
+            if lost.observation is not None:
+                self._phases[i] = Phase.CUT
+                flags = [np.array([value]) for value in (0.0, False, True)]
+                write(self._rows_to_repeat, [i], [*self._columns_of([lost.observation]), *flags])
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
         Reset: _reset,
@@ -530,9 +547,8 @@ class VectorHost(Host):
         SetAttr: _set_attr,
         CloseEnv: _close_env,
         InjectFault: _inject,
-        Recreate: _recreate,
-        TakeSnapshot: _take_snapshot,
-        Restore: _restore,
+        Save: _save,
+        Load: _load,
     }
 
     # ---------------------------------------------------------------- rows and infos
@@ -557,7 +573,7 @@ class VectorHost(Host):
     def _columns_of(self, observations: Sequence[Any]) -> list[Array]:
         """Return the leaves of single observations as a batch."""
         batch = self._layout.batch(observations)
-        return check_observations(self._layout, batch, (len(observations),), "the program")[1]
+        return check_observations(self._layout, batch, (len(observations),), "the VectorEnv")[1]
 
     def _objects_of(self, blocks: list[Array], mask: Any = ...) -> dict[int, list[Any]]:
         """Return the leaves without a fixed size of some environments, by id."""

@@ -15,6 +15,7 @@ from agym.errors import (
     EnvError,
     InvalidResult,
     RemoteTraceback,
+    SnapshotError,
     UsageError,
     WorkerDied,
     signal_name,
@@ -33,7 +34,7 @@ class Failure:
     ``pickled``. ``misuse`` is the class of a usage error of agym's. ``invalid`` says that the
     environment returned what cannot be used. If one failure ends several operations, all but the
     first get its ``echo``. ``fault`` is false if the caller asked for an attribute that the
-    environment lacks.
+    environment lacks, or gave it a snapshot that does not fit.
     """
 
     env_id: int
@@ -60,12 +61,12 @@ class Failure:
     @classmethod
     def of(cls, exception: BaseException, env_id: int, operation: str, **details: Any) -> Failure:
         """Record an exception that was just caught, whatever its ``str`` does."""
-        fault = not isinstance(exception, MissingAttribute)
-        if not fault and exception.__cause__ is not None:
+        fault = not isinstance(exception, MissingAttribute | SnapshotError)
+        if isinstance(exception, MissingAttribute) and exception.__cause__ is not None:
             exception = exception.__cause__
         text = "".join(traceback.format_exception(exception))
         misuse = None
-        if operation == "make" and isinstance(exception, UsageError):
+        if operation in ("make", "restore") and isinstance(exception, UsageError):
             misuse = type(exception)
         return cls(
             env_id, operation, describe_exception(exception), text,

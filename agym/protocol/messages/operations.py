@@ -2,16 +2,16 @@
 
 An :class:`Operation` is the envelope: a number, a contiguous range of environments, and the message
 that says what to do. A part of an operation is an operation. All of it is plain data that can be
-pickled. Each host has a table with one handler per message.
+pickled. ``hosts/slot.py`` has a program for each message, ``hosts/vector/host.py`` a handler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
-from agym.protocol.messages.resets import Options, RestoreSpec
+from agym.protocol.messages.resets import Options
 
 # Reserved numbers: the operation that makes the environments, the one that closes them, and
 # completions that answer no operation, such as a worker's death.
@@ -80,18 +80,38 @@ class Message:
     Attributes:
         name: What errors call it.
         writes_rows: It writes rows of the slot table; all others return values.
-        slow: It makes or closes environments, which takes longer than a step may.
-        moves: By it, a spare takes environments over from a worker.
-        unbroken: Ctrl-C must not interrupt it: an environment would exist twice, or not at all.
+        slow: It has the longer deadline of a replacement or a move.
+        moves: It is a part of moving environments to another worker.
+        replaces: By it, environments are replaced by others, after a fault or on request.
+        starts: After it, an environment is in an episode and can be stepped.
         per_env: The field that has a value per environment, in order.
     """
 
-    name: ClassVar[str] = ""
-    writes_rows: ClassVar[bool] = False
-    slow: ClassVar[bool] = False
-    moves: ClassVar[bool] = False
-    unbroken: ClassVar[bool] = False
     per_env: ClassVar[str | None] = None
+
+    @property
+    def name(self) -> str:
+        return ""
+
+    @property
+    def writes_rows(self) -> bool:
+        return False
+
+    @property
+    def slow(self) -> bool:
+        return False
+
+    @property
+    def moves(self) -> bool:
+        return False
+
+    @property
+    def replaces(self) -> bool:
+        return False
+
+    @property
+    def starts(self) -> bool:
+        return False
 
     @property
     def values(self) -> Sequence[Any] | None:
@@ -165,6 +185,7 @@ class Reset(Message):
 
     name: ClassVar[str] = "reset"
     writes_rows: ClassVar[bool] = True
+    starts: ClassVar[bool] = True
     per_env: ClassVar[str | None] = "seeds"
 
     plane: int
@@ -232,39 +253,91 @@ class SetAttr(Message):
         return self.attribute, self.assigned[position]
 
 
-# ---------------------------------------------------------------- snapshots
+# ---------------------------------------------------------------- states
 
 
 @dataclass(frozen=True, slots=True)
-class TakeSnapshot(Message):
-    """Return the state of environments.
+class Save(Message):
+    """Return the state of each environment, or a text that says why there is none.
 
     Attributes:
         planes: For each, the plane of the slot table with its last observation.
         codecs: What the caller registered.
+        proof: Of how to copy the environment, if it leaves this host.
+        leaves: The environment moves to another host. So nothing is proven here, and between two
+            episodes it is enough to know how the next one begins.
     """
 
     name: ClassVar[str] = "snapshot"
     per_env: ClassVar[str | None] = "planes"
 
     planes: list[int]
-    codecs: Any
+    codecs: Any = None
+    proof: Any = None
+    leaves: bool = False
+
+    @property
+    def slow(self) -> bool:
+        return self.leaves
+
+    @property
+    def moves(self) -> bool:
+        return self.leaves
 
 
 @dataclass(frozen=True, slots=True)
-class Restore(Reset):
-    """Continue from a state each, which comes from this host or another.
+class Load(Message):
+    """Continue environments from a state each, which any host may have saved.
+
+    With a plane, a state replaces that of the environment in place, and its row is written.
+    Without one, the environment itself is replaced by another, unless it is fresh: after a fault,
+    on request, or because it comes from another host. Each then returns ``None`` if it goes on
+    where it was, or else why its episode is lost: ``""`` if the state says so.
 
     Attributes:
         states: The states.
+        plane: The plane of the slot table to write; ``None`` to replace environments.
         codecs: What the caller registered.
+        arrives: The environment comes from another host.
+        fresh: The environments in place were just made, and stay.
     """
 
-    name: ClassVar[str] = "restore"
     per_env: ClassVar[str | None] = "states"
 
-    states: list[Any] = field(default_factory=list)
+    states: list[Any]
+    plane: int | None = None
     codecs: Any = None
+    arrives: bool = False
+    fresh: bool = False
+
+    @property
+    def remakes(self) -> bool:
+        """Whether the environments in place are replaced by others."""
+        return self.replaces and not self.fresh
+
+    @property
+    def name(self) -> str:
+        return "make" if self.replaces else "restore"
+
+    @property
+    def writes_rows(self) -> bool:
+        return self.plane is not None
+
+    @property
+    def starts(self) -> bool:
+        return self.plane is not None
+
+    @property
+    def replaces(self) -> bool:
+        return self.plane is None and not self.arrives
+
+    @property
+    def slow(self) -> bool:
+        return self.plane is None
+
+    @property
+    def moves(self) -> bool:
+        return self.arrives
 
     def given(self, first: int) -> Iterator[tuple[str, Any]]:
         each = enumerate(self.states, first)
@@ -279,20 +352,6 @@ class CloseEnv(Message):
     name: ClassVar[str] = "close"
 
 
-# ---------------------------------------------------------------- after a fault
-
-
-@dataclass(frozen=True, slots=True)
-class Recreate(Message):
-    """Replace environments by new ones, which restore a spec each."""
-
-    name: ClassVar[str] = "make"
-    slow: ClassVar[bool] = True
-    per_env: ClassVar[str | None] = "restores"
-
-    restores: list[RestoreSpec]
-
-
 @dataclass(frozen=True, slots=True)
 class InjectFault(Message):
     """Make the next step of environments fail."""
@@ -301,34 +360,6 @@ class InjectFault(Message):
     per_env: ClassVar[str | None] = "faults"
 
     faults: list[Any]
-
-
-# ---------------------------------------------------------------- to another host
-
-
-@dataclass(frozen=True, slots=True)
-class Export(Message):
-    """Return where a replacement continues; ``None`` if it cannot yet.
-
-    Attributes:
-        planes: For each environment, the plane of the slot table with its last observation.
-        proofs: For each, which ways to copy it are exact; ``None`` to move it between two episodes.
-    """
-
-    name: ClassVar[str] = "export"
-    slow: ClassVar[bool] = True
-    moves: ClassVar[bool] = True
-    per_env: ClassVar[str | None] = "planes"
-
-    planes: list[int]
-    proofs: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Import(Recreate):
-    """Continue where another host exported environments."""
-
-    moves: ClassVar[bool] = True
 
 
 # ---------------------------------------------------------------- of a whole worker

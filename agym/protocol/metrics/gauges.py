@@ -36,12 +36,9 @@ MOST_ROUNDS = 32
 
 clock = time.perf_counter_ns
 
-# Of each environment: spares that it took when they were ready, and when they were not; resets for
-# which there was none; nanoseconds in which it waited for its turn; second calls of steps, and how
+# Of each environment: nanoseconds in which it waited for its turn; second calls of steps, and how
 # many of them answered first. ``rate_turn`` is when its latest turn comes or came.
-FLEET_SUMS = (
-    "spares_used", "spares_late", "spares_missed", "rate_waited", "hedged", "hedges_won",
-)  # fmt: skip
+FLEET_SUMS = ("rate_waited", "hedged", "hedges_won")
 FLEET_GAUGES = (*FLEET_SUMS, "rate_turn")
 
 # Of each environment: nanoseconds in which it waited for a turn under a limit of concurrency, and

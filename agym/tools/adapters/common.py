@@ -23,8 +23,8 @@ import numpy as np
 
 from agym.api.aio import AsyncEnvs
 from agym.api.make import make_async
+from agym.api.options.environments import EnvLike
 from agym.errors import ClosedError, UsageError, UsageTypeError
-from agym.hosts.factories import EnvLike
 from agym.protocol.arguments import is_integer
 
 T = TypeVar("T")

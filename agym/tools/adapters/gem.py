@@ -21,9 +21,9 @@ import numpy as np
 
 from agym._system.extras import require
 from agym.api.make import make
+from agym.api.options.environments import EnvLike
 from agym.errors import UsageError, UsageTypeError
 from agym.hosts.async_env import AnySpace
-from agym.hosts.factories import EnvLike
 from agym.protocol.typing import Array
 from agym.tools.adapters.common import (
     OwnRandom,

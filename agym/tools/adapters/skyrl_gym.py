@@ -22,9 +22,9 @@ from typing import Any
 import gymnasium
 
 from agym._system.extras import require
+from agym.api.options.environments import EnvLike
 from agym.errors import UsageError, UsageTypeError
 from agym.hosts.async_env import AnySpace
-from agym.hosts.factories import EnvLike
 from agym.tools.adapters.common import (
     Seat,
     as_chat,

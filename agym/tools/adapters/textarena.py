@@ -20,9 +20,9 @@ from typing import Any
 import gymnasium
 
 from agym._system.extras import require
+from agym.api.options.environments import EnvLike
 from agym.errors import UsageError
 from agym.hosts.async_env import AnySpace
-from agym.hosts.factories import EnvLike
 from agym.protocol.arguments import check_count
 from agym.tools.adapters.common import (
     OwnRandom,

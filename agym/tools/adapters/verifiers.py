@@ -21,8 +21,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from agym._system.extras import require
 from agym.api.make import make_async
+from agym.api.options.environments import EnvLike
 from agym.errors import UsageError, UsageTypeError
-from agym.hosts.factories import EnvLike
 from agym.protocol.arguments import is_integer, parse_seeds
 from agym.tools.adapters.asked_model import Asked, AskedModel, as_message
 from agym.tools.adapters.common import as_text, check_env_options, task_index

@@ -15,8 +15,8 @@ from gymnasium.spaces import Discrete
 
 from agym.engine.faults.capsule import Capsule
 from agym.hosts.async_env import AnySpace
-from agym.hosts.base import is_coroutine_env
 from agym.hosts.episode import EpisodeRule, Phase, parse_mode
+from agym.hosts.factories import is_coroutine_env
 from agym.hosts.rows import Rows
 from agym.hosts.snapshots.replaying import restore_start
 from agym.protocol.attributes import assign, look_up, peek

@@ -13,10 +13,10 @@ from typing import Any, Self
 from agym._system.extras import require
 from agym._system.platform import allow_open_files
 from agym.api.make import make_async
+from agym.api.options.environments import EnvLike
 from agym.api.options.options import BackendLike, OnFault
 from agym.engine.faults.policy import FaultPolicy
 from agym.errors import ClosedError, UsageError, UsageTypeError
-from agym.hosts.factories import EnvLike
 from agym.protocol.arguments import check_count
 from agym.tools.serving.door import MOST_HEADER, Door
 from agym.tools.serving.http import Endpoints

@@ -9,8 +9,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import agym
+from agym.api.options.environments import make_factories
 from agym.cli.app import app
-from agym.hosts.factories import make_factories
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
 from agym.planning.typical import typical

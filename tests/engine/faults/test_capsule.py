@@ -224,7 +224,7 @@ def test_every_truncated_capsule_is_refused(tmp_path: Path) -> None:
     content = path.read_bytes()
     for length in range(len(content)):
         path.write_bytes(content[:length])
-        with pytest.raises(agym.UsageError, match=r"is damaged: not all|is not an agym capsule"):
+        with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym capsule"):
             read_capsule(path)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import agym
 from agym._system import pygame_support
-from agym.hosts.coroutine.host import CoroutineHost
-from agym.hosts.gym.host import EnvHost
+from agym.hosts.loop import LoopHost
+from agym.hosts.sync import SyncHost
 from agym.protocol.metrics.gauges import Meter
 from tests.support.drivers import Setup, each_api, played
 from tests.support.envs.coroutine_envs import AsyncTally
@@ -113,7 +113,7 @@ def test_an_environment_ends_its_loop(action: int, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("host", "env", "backend"),
-    [(EnvHost, Tally, "thread"), (CoroutineHost, AsyncTally, "asyncio")],
+    [(SyncHost, Tally, "thread"), (LoopHost, AsyncTally, "asyncio")],
     ids=["thread", "asyncio"],
 )
 def test_before_the_first_reset(
@@ -164,7 +164,7 @@ def test_a_pygame_that_ends_the_thread(pygame: Path) -> None:
 
 @pytest.mark.parametrize(
     ("host", "env", "backend"),
-    [(EnvHost, Tally, "thread"), (CoroutineHost, AsyncTally, "asyncio")],
+    [(SyncHost, Tally, "thread"), (LoopHost, AsyncTally, "asyncio")],
     ids=["thread", "asyncio"],
 )
 def test_it_happens_while_closing(
@@ -173,7 +173,7 @@ def test_it_happens_while_closing(
     closing = host.close
 
     def close(self: Any) -> Any:
-        if host is EnvHost:
+        if host is SyncHost:
             closing(self)
             raise RuntimeError("boom")
         return close_later(self)

@@ -252,28 +252,3 @@ def test_without_it_no_fault_says_so(traps: Traps) -> None:
         traps.set(1, "step", "plain")
         assert envs.step([1] * COUNT).infos[1]["fault"].retry == 0
         assert "retry" not in envs.reset(env_ids=[1])[1][1]
-
-
-@each_mode
-@pytest.mark.parametrize("where", ["step", "reset"])
-@pytest.mark.parametrize(
-    ("setup", "what"),
-    [(SERIAL, "plain"), (ASYNCIO, "plain"), (PROCESS, "kill"), (COROUTINES, "kill")],
-    ids=["serial", "asyncio", "process", "process-coroutines"],
-)
-def test_with_spares_too_the_episodes_are_those_of_no_failure(
-    setup: Setup, what: str, where: str, mode: str, traps: Traps, tmp_path: Path
-) -> None:
-    """They have seeds of their own, which a retry repeats."""
-
-    def before(k: int) -> None:
-        if k in (1, 13):
-            traps.set(1, where, what)
-
-    fleet = agym.Fleet(spares=2)
-    (tmp_path / "calm").mkdir()
-    calm = Traps(tmp_path / "calm")
-    expected = run(setup, "plain", mode, calm, lambda _: None, fleet=fleet)
-    result = run(setup, what, mode, traps, before, fleet=fleet)
-    for mine, theirs in zip(result.ended, expected.ended, strict=True):
-        assert is_prefix(mine, theirs)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 import agym
-from agym.hosts.coroutine.hedging import Hedge
+from agym.hosts.fleet.hedging import Hedge
 from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience

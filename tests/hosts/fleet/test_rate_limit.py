@@ -20,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.hosts.factories import make_factories
-from agym.hosts.fleet.rate_limit import RateLimiter, number_kinds
+from agym.api.options.environments import make_factories
+from agym.api.options.fleet import number_kinds
+from agym.hosts.fleet.rate_limit import RateLimiter
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Raises
@@ -40,19 +41,16 @@ everywhere = pytest.mark.parametrize(("env", "options"), SETUPS)
 
 
 @everywhere
-@pytest.mark.parametrize("spares", [0, 1])
-def test_all_workers_together_keep_to_the_rate(
-    env: Any, options: dict[str, Any], spares: int
-) -> None:
+def test_all_workers_together_keep_to_the_rate(env: Any, options: dict[str, Any]) -> None:
     """So many calls take at least so long, whoever makes them."""
-    fleet = agym.Fleet(rate_limit=200, spares=spares)
+    fleet = agym.Fleet(rate_limit=200)
     with agym.make(env, 4, autoreset="next_step", fleet=fleet, **options) as envs:
         begun = time.monotonic()
         envs.reset(seed=0)
         for _ in range(7):
             envs.step([0] * 4)
         took = time.monotonic() - begun
-        assert took >= (4 * 8 - 1 - 4 * spares) / 200  # episodes of spares may have begun before
+        assert took >= (4 * 8 - 1) / 200
         assert envs.stats().fleet.rate_waited > 0
 
 
@@ -154,26 +152,6 @@ def test_closing_ends_the_wait(env: Any, options: dict[str, Any], tmp_path: Path
                 await pending
 
     agym.run(main())
-    assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.parametrize(
-    ("env", "options"),
-    [
-        pytest.param(Registers, {"backend": "serial"}, id="serial"),
-        pytest.param(Registers, {"backend": FORK, "workers": 1}, id="process"),
-        pytest.param(AsyncRegisters, {"backend": "asyncio"}, id="asyncio"),
-    ],
-)
-def test_closing_ends_the_wait_of_a_spare(
-    env: Any, options: dict[str, Any], tmp_path: Path
-) -> None:
-    """It is closed before ``close`` returns."""
-    fleet = agym.Fleet(rate_limit=1e-4, spares=1)
-    with agym.make([partial(env, tmp_path)], fleet=fleet, **options) as envs:
-        envs.reset(seed=0)
-        while len([*tmp_path.iterdir()]) < 2:
-            time.sleep(0.001)
     assert not [*tmp_path.iterdir()]
 
 

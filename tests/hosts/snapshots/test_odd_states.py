@@ -223,7 +223,9 @@ def test_other_layers_are_refused_before_anything_is_changed() -> None:
     with agym.make(limited, 1) as one, agym.make(rewarded, 1) as other:
         one.reset(seed=1)
         other.reset(seed=2)
-        with pytest.raises(agym.EnvError, match=r"TimeLimit around .*, and not of .*TransformRe"):
+        with pytest.raises(
+            agym.SnapshotError, match=r"TimeLimit around .*, and not of .*TransformRe"
+        ):
             other.restore(one.snapshot())
         other.reset(seed=2)
         other.step([0])

@@ -137,7 +137,7 @@ def test_only_what_is_looked_at_is_rendered(api: str) -> None:
 
 def renders_of(run: Any) -> list[int]:
     """Read off the environments themselves, which are in this process."""
-    return [env.unwrapped.renders for env in backend_of(run.envs)._host._envs]
+    return [slot.env.unwrapped.renders for slot in backend_of(run.envs)._host.shared.slots]
 
 
 @each_api

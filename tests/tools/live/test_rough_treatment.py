@@ -136,7 +136,7 @@ def test_a_render_that_raises_is_not_asked_for_again_and_again(api: str) -> None
             look.next("numbers", lambda numbers: "no light" in (numbers["trouble"] or ""))
             for _ in range(5):
                 look.next("picture")
-            blind = backend_of(run.envs)._host._envs[1].unwrapped
+            blind = backend_of(run.envs)._host.shared.slots[1].env.unwrapped
             assert blind.renders <= 2
             asked = blind.renders
             look.say("view", env=1, page=0)  # a click tries once more

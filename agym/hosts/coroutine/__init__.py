@@ -1,1 +1,0 @@
-"""The host of coroutine environments."""

@@ -1,1 +1,0 @@
-"""Gymnasium environments, one after the other."""
