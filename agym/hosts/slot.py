@@ -68,7 +68,7 @@ NOT_OVER = "its episode is not over"
 
 
 class Stopped(Exception):
-    """Wraps a ``StopIteration`` of an environment, which a generator cannot pass on as it is."""
+    """Wraps a ``StopIteration``, which neither a generator nor a coroutine can raise as it is."""
 
     def __init__(self, error: StopIteration) -> None:
         super().__init__()
@@ -446,7 +446,8 @@ class Slot:
                 return None
             except shared.catch as error:
                 self.resetting = False
-                lost = f"its replay raised {type(error).__name__}"
+                cause = error.error if isinstance(error, Stopped) else error
+                lost = f"its replay raised {type(cause).__name__}"
                 if isinstance(error, SnapshotError):
                     lost = str(error)
         otherwise = state.otherwise or state

@@ -18,6 +18,7 @@ from agym.hosts.async_env import AnySpace
 from agym.hosts.episode import EpisodeRule, Phase, parse_mode
 from agym.hosts.factories import is_coroutine_env
 from agym.hosts.rows import Rows
+from agym.hosts.slot import Stopped
 from agym.hosts.snapshots.replaying import restore_start
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.space_layout import Layout
@@ -29,10 +30,6 @@ ReplayCall = tuple[Callable[..., Coroutine[Any, Any, Any]], tuple[Any, ...]]
 
 class NeedsLoop(Exception):
     """The environment is a coroutine environment, and there is no event loop."""
-
-
-class Stopped(Exception):
-    """Wraps a ``StopIteration``, which a coroutine cannot raise as it is."""
 
 
 class Replica:
@@ -157,5 +154,5 @@ class Replica:
         except StopIteration as error:
             if self.on_loop:
                 raise
-            raise Stopped from error
+            raise Stopped(error) from error
         return await value if self.on_loop and inspect.isawaitable(value) else value

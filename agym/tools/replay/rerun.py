@@ -20,7 +20,8 @@ from typing import Any
 from agym._system.watchdog import Hang, deadline
 from agym.engine.faults.capsule import Capsule
 from agym.hosts.factories import is_coroutine_env
-from agym.tools.replay.replica import NeedsLoop, Replica, Stopped
+from agym.hosts.slot import Stopped
+from agym.tools.replay.replica import NeedsLoop, Replica
 from agym.tools.run import run
 
 
