@@ -6,7 +6,7 @@ import difflib
 import operator
 import warnings
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from inspect import get_annotations
 from itertools import islice
 from typing import Any, Generic, NoReturn, Self, overload
@@ -323,10 +323,15 @@ class BaseEnvs(Generic[Observations, Actions]):
         group._describe_batch()
         return group
 
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError
+
     def _attributes(self, name: str, values: list[Any]) -> list[Any]:
         missing = [i for i, value in enumerate(values) if value is Placeholder.MISSING]
         if missing:
             raise AttributeError(f"environments {missing[:8]} have no attribute {name!r}")
+        if any(value is Placeholder.METHOD for value in values):
+            return [partial(self[i].call, name) for i in range(self.num_envs)]
         return values
 
     def _assign(self, name: str, values: Any) -> object:

@@ -282,6 +282,8 @@ class Envs(BaseEnvs[Observations, Actions]):
     def get_attr(self, name: str) -> list[Any]:
         """Read an attribute of every environment or of a wrapper around it; dots are allowed.
 
+        Methods become functions that call them where the environments are.
+
         Raises:
             AttributeError: An environment does not have it.
         """
@@ -512,9 +514,10 @@ class Envs(BaseEnvs[Observations, Actions]):
         return self._broadcast(name)
 
     def _broadcast(self, name: str) -> Any:
-        values = self.get_attr(name)
-        is_method = any(value is Placeholder.METHOD for value in values)
-        return partial(self.call, name) if is_method else values
+        values = self._do(self._begin_ask, GetAttr(name))
+        if any(value is Placeholder.METHOD for value in values):
+            return partial(self.call, name)
+        return self._attributes(name, values)
 
 
 class Broadcast:

@@ -32,7 +32,7 @@ from agym.cli.console import console, text_column
 from agym.cli.options import finite
 from agym.engine.faults.capsule import Capsule, describe_error, read_capsule, shown
 from agym.errors import UsageError
-from agym.tools.replay.replica import Replica
+from agym.protocol.messages.failures import behind
 from agym.tools.replay.rerun import Ending, Watch, rerun
 
 # The progress bar appears after QUICK_SECONDS and is redrawn every DRAW_SECONDS.
@@ -40,9 +40,6 @@ QUICK_SECONDS = 2.0
 DRAW_SECONDS = 0.1
 
 NOT_REPRODUCED = 3
-
-# Frames of these modules are cut from the beginning of a traceback.
-_OURS = (rerun.__module__, Replica.__module__)
 
 EXAMPLES = """Examples:
 
@@ -222,15 +219,13 @@ def table(capsule: Capsule) -> Table:
 
 def _skip_our_frames(where: TracebackType | None) -> TracebackType | None:
     """Return the part of a traceback that is in the environment's code, if any."""
-    inner = outer = where
+    outer = where
     while outer is not None:
         after = outer.tb_next
         if after is not None and after.tb_frame.f_globals.get("__name__") == Hang.__module__:
             outer.tb_next = after = None
         outer = after
-    while inner is not None and inner.tb_frame.f_globals.get("__name__") in _OURS:
-        inner = inner.tb_next
-    return inner or where
+    return behind(where, "agym.tools.replay.", "agym.hosts.")
 
 
 def _say(sentence: str) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from agym._system.files import read_pickle, versions, write_pickle
+from agym._system import files
+from agym._system.files import read_pickle, write_pickle
 from agym._system.pickling import dumps
 from agym.errors import SnapshotError, UsageError
 from agym.hosts.snapshots.states import EnvState
@@ -191,13 +192,16 @@ def snapshots_of(
     Raises:
         SnapshotError: An environment's state cannot be copied.
     """
-    found = []
+    found: list[Snapshot] = []
+    latest, versions = None, {}
     for i, state in zip(ids, states, strict=True):
         description = describe(i)
         if isinstance(state, str):
             name = "" if description.spec is None else f" ({description.spec.id})"
             raise SnapshotError(f"environment {i}{name} cannot be copied: {state}")
-        found.append(Snapshot(description, state, _versions_of(description)))
+        if description is not latest:
+            latest, versions = description, _versions_of(description)
+        found.append(Snapshot(description, state, versions))
     return found
 
 
@@ -206,4 +210,4 @@ def _versions_of(description: Description) -> dict[str, str]:
     entry = None if description.spec is None else description.spec.entry_point
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
     # Gymnasium's modules name simulators, as `gymnasium.envs.mujoco.ant_v5` does.
-    return versions(*filter(None, module.partition(":")[0].split(".")))
+    return files.versions(*filter(None, module.partition(":")[0].split(".")))

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import numpy as np
+
 from agym._system.pickling import dumps_by_value
 from agym.errors import SnapshotError
 from agym.hosts.episode import Episode, EpisodeRule, Phase
@@ -27,19 +29,9 @@ from agym.hosts.fleet.turns import LoopTurns, Turns
 from agym.hosts.rows import Extra, Results, StepResult
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import learn
-from agym.hosts.snapshots.replaying import (
-    CUT_OFF,
-    MAX_ACTIONS,
-    OTHER_KIND,
-    OTHER_REPLAY,
-    REMEDY,
-    UNRECORDED,
-    note_start,
-    restore_start,
-    same_observation,
-)
-from agym.hosts.snapshots.states import Copy, EnvState, Record
-from agym.hosts.snapshots.ways import copy_env, import_proof, kind_of
+from agym.hosts.snapshots.records import MAX_ACTIONS, Record, note_start, restore_start
+from agym.hosts.snapshots.states import CUT_OFF, OTHER_KIND, Copy, EnvState
+from agym.hosts.snapshots.ways import Proof, copy_env, import_proof, kind_of, prove
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.frames import Frames, OwnFrames
 from agym.protocol.infos.policy import InfoFilter
@@ -64,7 +56,15 @@ from agym.protocol.value_copies import copy_info
 T = TypeVar("T")
 Program = Generator[Callable[[], Any], Any, T]
 
+# Why there is no state, or what may help.
 NOT_OVER = "its episode is not over"
+UNRECORDED = (
+    "Its episode could be replayed, but its actions were not recorded: they are from the next reset"
+    " on, so reset it and try again; with on_fault='replay' they are from the start"
+)
+REMEDY = "Or give it get_state and set_state, or say how by agym.snapshots.register"
+
+OTHER_REPLAY = "its replay came to another observation"
 
 
 class Stopped(Exception):
@@ -219,7 +219,7 @@ class Slot:
             return arguments
         if retry is not None:
             given = {} if arguments.get("options") is None else {"options": arguments["options"]}
-            arguments = {**self._restore_start(retry), **given}
+            arguments = {**restore_start(self.env, retry), **given}
             if retry.seed is not None or retry.rng is not None:
                 return arguments
         return arguments if reseed is None else {**arguments, "seed": reseed}
@@ -236,9 +236,6 @@ class Slot:
                 self.extra.payload.starts[self.id] = start
         call = partial(self.env.reset, **arguments) if arguments else self.env.reset
         return call if shared.turns is None else partial(shared.turns.call, self.i, call)
-
-    def _restore_start(self, start: EpisodeStart) -> dict[str, Any]:
-        return copy.deepcopy(restore_start(self.env, start))
 
     def next_start(self) -> EpisodeStart:
         """Return how the next episode begins, if no argument of its reset says so."""
@@ -391,11 +388,14 @@ class Slot:
             copied = f"{copied}. {UNRECORDED}"
         return f"{copied}. {remedy}" if remedy else copied
 
+    def prove(self) -> Proof:
+        """Prove how to copy the environment by its attributes."""
+        return prove(self.env, self.kind, self.factory, self._envs)
+
     def _recorded(self) -> Record | None:
         """Return a copy of the record, ``None`` if the episode's beginning is not known."""
         return self.record and Record(self.record.start, [*self.record.actions])
 
-    @property
     def _envs(self) -> list[Any]:
         return [slot.env for slot in self.shared.slots]
 
@@ -443,6 +443,7 @@ class Slot:
         if state.continues:
             try:
                 yield from self._apply(state)
+                self._number()
                 return None
             except shared.catch as error:
                 self.resetting = False
@@ -455,7 +456,12 @@ class Slot:
         self.episode.cut_off(otherwise.observation)
         self.record, self.step_offset = None, shared.rounds
         shared.filter.cut(self.i)
+        self._number()
         return lost
+
+    def _number(self) -> None:
+        """Number an episode whose state has no number, since it was not taken from a host."""
+        self.episode.number = self.episode.number or self.shared.meter.episodes(self.id)
 
     def _apply(self, state: EnvState) -> Program[None]:
         """Set the state of the environment, and the record of it.
@@ -471,7 +477,7 @@ class Slot:
         actions = state.actions
         if copied.way == "actions":
             shared.recording, self.episode = True, Episode()
-            call = self._reset_call(self._restore_start(copied.data.start))
+            call = self._reset_call(restore_start(self.env, copied.data.start))
             observation, _ = self.started((yield call))
             actions = [*copied.data.actions, *actions]
         else:
@@ -492,7 +498,9 @@ class Slot:
             if result[2] or result[3]:
                 ended = result
                 break
-        if not same_observation(shared.layout, observation, state.observation):
+        if observation is not state.observation and not same_observation(
+            shared.layout, observation, state.observation
+        ):
             raise SnapshotError(OTHER_REPLAY)
         self.episode = episode
         if ended is not None and episode.phase is Phase.RUNNING:
@@ -505,6 +513,18 @@ class Slot:
             attributes.put(self.env, copied.data)
         else:
             raise SnapshotError(OTHER_KIND.format(copied.detail))
+
+
+def same_observation(layout: Layout, one: Any, other: Any) -> bool:
+    """Return whether two observations are equal, to the last bit."""
+    return all(
+        bool(mine == theirs) or pickle.dumps(mine) == pickle.dumps(theirs)
+        if leaf.dtype is None
+        else np.asarray(mine, leaf.dtype).tobytes() == np.asarray(theirs, leaf.dtype).tobytes()
+        for leaf, mine, theirs in zip(
+            layout.leaves, layout.flatten(one), layout.flatten(other), strict=True
+        )
+    )
 
 
 def call_method(

@@ -22,7 +22,7 @@ from agym.hosts.episode import Phase
 from agym.hosts.rows import REWARD, Extra, StepResult, copied, write_column, write_flag
 from agym.hosts.slot import PROGRAMS, Program, Slot, Stopped, T, close_env
 from agym.hosts.snapshots.codecs import Registered, learn
-from agym.hosts.snapshots.ways import Proof, prove
+from agym.hosts.snapshots.ways import Proof
 from agym.protocol.infos.table import FINAL_OBSERVATION
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -113,9 +113,7 @@ class SyncHost(Host):
     def prove(self, codecs: Registered) -> dict[int, Proof]:
         """Prove how to copy each environment, before :meth:`attach`."""
         learn(codecs)
-        slots = self.shared.slots
-        envs = [slot.env for slot in slots]
-        return {slot.id: prove(slot.env, slot.kind, slot.factory, envs) for slot in slots}
+        return {slot.id: slot.prove() for slot in self.shared.slots}
 
     # ---------------------------------------------------------------- operations
 

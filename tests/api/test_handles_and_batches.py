@@ -92,6 +92,15 @@ def test_attributes_and_methods_of_one(setup: Setup) -> None:
 
 
 @everywhere
+def test_methods_of_all(setup: Setup) -> None:
+    with agym.make(setup.of(2), **setup.options) as envs:
+        envs[1].set_attr("gravity", 1.6)
+        assert envs.add(1) == [10.8, 2.6]
+        assert [add(1, b=2) for add in envs.get_attr("add")] == [12.8, 4.6]
+        assert [add(1) for add in envs.split(2)[1].get_attr("add")] == [2.6]
+
+
+@everywhere
 def test_a_block_closes_one_alone(setup: Setup) -> None:
     with agym.make(setup.of(3), **setup.options) as envs:
         envs.reset()

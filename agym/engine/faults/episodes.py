@@ -28,8 +28,8 @@ from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.policy import FaultPolicy
 from agym.errors import Fault
 from agym.hosts.episode import Episode, Phase
-from agym.hosts.snapshots.replaying import CUT_OFF
-from agym.hosts.snapshots.states import Copy, EnvState, Record
+from agym.hosts.snapshots.records import Record
+from agym.hosts.snapshots.states import CUT_OFF, Copy, EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import Load, Reset, Step

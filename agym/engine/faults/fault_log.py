@@ -17,7 +17,7 @@ from agym.engine.faults.episodes import Episodes, asked_start
 from agym.engine.faults.policy import FaultPolicy
 from agym.errors import Fault, UsageError
 from agym.hosts.episode import name_of
-from agym.hosts.snapshots.states import Record
+from agym.hosts.snapshots.records import Record
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import (
     Failure,

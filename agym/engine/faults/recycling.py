@@ -19,6 +19,7 @@ the same first observation. Otherwise the environment stays until the end of its
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
@@ -41,6 +42,21 @@ from agym.protocol.messages.operations import Load, Save, Spare
 MEMORY_SECONDS = 0.25
 
 
+@dataclass(slots=True)
+class _Move:
+    """The environments of a worker on their way to a spare.
+
+    Attributes:
+        proofs: How to copy each of them; ``None`` until the spare is ready.
+        moved: Those that have moved.
+        uncopied: Those that can only move between two episodes.
+    """
+
+    proofs: dict[int, Any] | None = None
+    moved: set[int] = field(default_factory=set)
+    uncopied: set[int] = field(default_factory=set)
+
+
 class Recycling:
     """Moves environments from workers to their spares."""
 
@@ -60,11 +76,8 @@ class Recycling:
         self._spares = spares
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
-        # For each worker with a spare: how to copy its environments, ``None`` until the spare is
-        # ready; those that have moved, and those that can only move between two episodes.
-        self._proofs: dict[int, dict[int, Any] | None] = {}
-        self._moved: dict[int, set[int]] = {}
-        self._uncopied: dict[int, set[int]] = {}
+        # Of each worker with a spare.
+        self._moves: dict[int, _Move] = {}
         # Workers whose spare ended or failed in the proof, so that the next one makes none.
         self._unproven: set[int] = set()
         # For each environment that moves: the ticket that holds its row, and the row's plane.
@@ -80,26 +93,25 @@ class Recycling:
     def _on_step_ended(self, slot: int, plane: int, *, over: bool) -> None:
         worker = self._recovery.workers.worker_of(slot)
         self._episodes[slot] = self._episodes.get(slot, 0) + over
-        if worker not in self._proofs:
+        move = self._moves.get(worker)
+        if move is None:
             if self._due(worker, slot):
                 self._start_spare(worker)
             return
-        proofs = self._proofs[worker]
-        if proofs is None or slot in self._moved[worker]:
+        if move.proofs is None or slot in move.moved:
             return
         if slot in self._recovery.recovering or slot in self._recovery.fault_log.pending:
             return
-        copied = slot not in self._uncopied[worker]
+        copied = slot not in move.uncopied
         if copied or over:
-            known = proofs.get(slot) if copied else None
+            known = move.proofs.get(slot) if copied else None
             message = Save([plane], registered(), known, leaves=True)
             number = self._dispatcher.seize(slot, message)
             if number is not None:
                 self._holders[slot] = number, plane
 
     def _start_spare(self, worker: int) -> None:
-        self._proofs[worker] = None
-        self._moved[worker], self._uncopied[worker] = set(), set()
+        self._moves[worker] = _Move()
         spare = Spare(codecs=None if worker in self._unproven else registered())
         number = self._dispatcher.begin_internal(spare, self._backend.ranges[worker])
         self._spares.prepare(worker, number, spare)
@@ -125,25 +137,26 @@ class Recycling:
         slot = ticket.ids[0]
         worker = self._recovery.workers.worker_of(slot)
         payload = ticket.payload or Payload()
-        if worker not in self._proofs:
+        move = self._moves.get(worker)
+        if move is None:
             self._end_move(slot)  # the worker died in between
         elif ticket.kind is Spare:
-            self._on_spare_ready(worker, payload)
+            self._on_spare_ready(worker, move, payload)
         elif slot not in self._holders:
             pass
         elif ticket.kind is Load:
-            self._on_loaded(worker, slot, payload)
+            self._on_loaded(worker, move, slot, payload)
         elif isinstance(state := payload.values.get(slot), EnvState) and not payload.problems:
             self._spares.move(worker, slot)
             message = Load([state], codecs=registered(), arrives=True)
             self._dispatcher.begin_internal(message, (slot,))
         else:  # it cannot be copied: the environment stays
-            self._uncopied[worker].add(slot)
+            move.uncopied.add(slot)
             self._end_move(slot)
 
-    def _on_spare_ready(self, worker: int, payload: Payload) -> None:
+    def _on_spare_ready(self, worker: int, move: _Move, payload: Payload) -> None:
         if not payload.problems:
-            self._proofs[worker] = payload.values
+            move.proofs = payload.values
             return
         self.forget_worker(worker)
         self._spares.discard(worker)
@@ -157,26 +170,25 @@ class Recycling:
                 f"worker {worker} cannot be recycled: {problem.error}"
             )
 
-    def _on_loaded(self, worker: int, slot: int, payload: Payload) -> None:
+    def _on_loaded(self, worker: int, move: _Move, slot: int, payload: Payload) -> None:
         """Finish a move, or undo it if the spare gave a reason."""
         for problem in payload.problems:
             if isinstance(problem, Failure):
                 self._recovery.recover(problem)
         if payload.values.get(slot):
-            self._uncopied[worker].add(slot)
+            move.uncopied.add(slot)
             self._spares.move(worker, slot, back=True)
         else:
-            self._moved[worker].add(slot)
+            move.moved.add(slot)
         self._end_move(slot)
-        if len(self._moved[worker]) == len(self._backend.ranges[worker]):
+        if len(move.moved) == len(self._backend.ranges[worker]):
             if self._spares.finish(worker):
                 self._recovery.workers.restarts[worker] += 1
             self.forget_worker(worker)
 
     def forget_worker(self, worker: int) -> None:
         """Forget the spare and the episode counts of a worker that is new."""
-        for known in (self._proofs, self._moved, self._uncopied):
-            known.pop(worker, None)
+        self._moves.pop(worker, None)
         for slot in self._backend.ranges[worker]:
             self._episodes.pop(slot, None)
 

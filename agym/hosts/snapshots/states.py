@@ -8,16 +8,12 @@ from typing import Any, Literal, NamedTuple
 
 from agym._system.pickling import dumps
 from agym.hosts.episode import Episode
-from agym.protocol.messages.resets import EpisodeStart
 
 WayName = Literal["attributes", "methods", "actions"]
 
-
-class Record(NamedTuple):
-    """An episode as it can be replayed: how it began, and its actions."""
-
-    start: EpisodeStart
-    actions: list[Any]
+# Why there is no state, and why one does not fit.
+CUT_OFF = "it was replaced after a fault: step or reset it first"
+OTHER_KIND = "it was taken of another kind of environment: {}"
 
 
 class Copy(NamedTuple):
@@ -27,7 +23,8 @@ class Copy(NamedTuple):
         way: How: its attributes; by its own methods, of a coroutine environment or a
             ``VectorEnv``; or its actions.
         detail: What was copied how, in a few words.
-        data: What the way has taken, a :class:`Record` if these are its actions.
+        data: What the way has taken, a :class:`~agym.hosts.snapshots.records.Record` if these are
+            its actions.
     """
 
     way: WayName

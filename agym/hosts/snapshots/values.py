@@ -37,7 +37,6 @@ ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), *_SCALARS}
 
 # What has more containers, or longer ones, is left to pickle, whose loop is C.
 MAX_ITEMS = MAX_COPIES = 32
-_CONTAINERS = frozenset({list, dict, deque})
 
 
 class Memo(dict[int, Any]):
@@ -174,8 +173,6 @@ def copy_plain(value: Any, memo: Memo) -> Any:
         return value
     if copier is None or len(memo) > MAX_COPIES:
         raise NotPlainError
-    if kind in _CONTAINERS and len(value) > MAX_ITEMS:
-        raise NotPlainError
     copied = memo[id(value)] = copier(value, memo)
     return copied
 
@@ -201,6 +198,8 @@ def _make_view(value: View, memo: Memo) -> Any:
 
 
 def _copy_list(value: list[Any] | deque[Any], memo: Memo) -> list[Any] | deque[Any]:
+    if len(value) > MAX_ITEMS:
+        raise NotPlainError
     copied: list[Any] | deque[Any] = [] if isinstance(value, list) else deque(maxlen=value.maxlen)
     memo[id(value)] = copied  # it may contain itself
     copied.extend([copy_plain(item, memo) for item in value])
@@ -208,6 +207,8 @@ def _copy_list(value: list[Any] | deque[Any], memo: Memo) -> list[Any] | deque[A
 
 
 def _copy_dict(value: dict[Any, Any], memo: Memo) -> dict[Any, Any]:
+    if len(value) > MAX_ITEMS:
+        raise NotPlainError
     copied = memo[id(value)] = {}
     for key, item in value.items():
         copied[copy_plain(key, memo)] = copy_plain(item, memo)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -32,10 +32,11 @@ from agym._system.pickling import dumps_by_value
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.attributes import layers
 from agym.hosts.snapshots.codecs import registered
-from agym.hosts.snapshots.replaying import note_start, replay
-from agym.hosts.snapshots.states import Copy, Record
+from agym.hosts.snapshots.records import Record, note_start, replay
+from agym.hosts.snapshots.states import Copy
 
 ProvenWay = Literal["attributes", "actions"]
+Envs = Callable[[], Iterable[Any]]
 
 
 class Proof(NamedTuple):
@@ -78,7 +79,7 @@ def copy_env(
     env: Any,
     kind: Any,
     make: Callable[[], Any] | None,
-    used: Sequence[Any],
+    used: Envs,
     record: Callable[[], Record | None] = lambda: None,
 ) -> Copy | str:
     """Copy an environment by the first way that is exact, or return why there is none.
@@ -87,7 +88,7 @@ def copy_env(
         env: The environment.
         kind: From :func:`kind_of`.
         make: Makes one of the same kind, for a proof; ``None`` to rely on earlier proofs.
-        used: All environments of the host.
+        used: Returns all environments of the host, for a proof.
         record: Returns the record of its episode, if there is one.
     """
     _, why, detail, use_protocols = _proof_of("attributes", env, kind, make, used)
@@ -106,7 +107,7 @@ def copy_env(
     return Copy("actions", f"its actions, since {why}", known)
 
 
-def prove(env: Any, kind: Any, make: Callable[[], Any], used: Sequence[Any]) -> Proof:
+def prove(env: Any, kind: Any, make: Callable[[], Any], used: Envs) -> Proof:
     """Prove how to copy an environment whose actions were not recorded."""
     return _proof_of("attributes", env, kind, make, used)
 
@@ -122,7 +123,7 @@ def _proof_key(env: Any, kind: Any) -> Any:
 
 
 def _proof_of(
-    way: ProvenWay, env: Any, kind: Any, make: Callable[[], Any] | None, used: Sequence[Any]
+    way: ProvenWay, env: Any, kind: Any, make: Callable[[], Any] | None, used: Envs
 ) -> Proof:
     key = _proof_key(env, kind), way
     with _lock:
@@ -138,7 +139,7 @@ def _proof_of(
         return known
 
 
-def _prove_attributes(env: Any, make: Callable[[], Any], used: Sequence[Any]) -> Proof:
+def _prove_attributes(env: Any, make: Callable[[], Any], used: Envs) -> Proof:
     """Prove attributes with the protocols of layers, then without, since those may be wrong."""
     reasons = []
     for use_protocols in (True, False) if attributes.has_protocol(env) else (False,):
@@ -166,7 +167,7 @@ def refute(
     take: Callable[[Any, Record], Any],
     put: Callable[[Any, Any], object],
     make: Callable[[], Any],
-    used: Sequence[Any],
+    used: Envs,
 ) -> str:
     """Return why a way is not exact, ``""`` if it is.
 
@@ -174,10 +175,10 @@ def refute(
         take: Returns the state of an environment, of which it also gets the record.
         put: Sets the state of an environment.
         make: Makes an environment.
-        used: Environments in use, which must not be touched.
+        used: Returns the environments in use, which must not be touched.
     """
     made: list[Any] = []
-    known = {id(layer) for env in used for layer in layers(env)}
+    known = {id(layer) for env in used() for layer in layers(env)}
     with undisturbed():
         try:
             for _ in range(2):

@@ -29,8 +29,7 @@ from agym.hosts.episode import Episode, EpisodeRule, Phase
 from agym.hosts.factories import Factory
 from agym.hosts.fault_injection import InjectedFault
 from agym.hosts.rows import Rows
-from agym.hosts.snapshots.replaying import CUT_OFF, OTHER_KIND
-from agym.hosts.snapshots.states import Copy, EnvState
+from agym.hosts.snapshots.states import CUT_OFF, OTHER_KIND, Copy, EnvState
 from agym.hosts.vector.batch import check_observations, check_reset, check_step, write
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
@@ -533,7 +532,8 @@ class VectorHost:
         self._injected_faults.clear()
         for i, state in enumerate(message.states):
             lost = state.otherwise or state
-            self._episodes[i], self._numbers[i] = lost.episode.copy(), lost.episode.number
+            self._episodes[i] = lost.episode.copy()
+            self._numbers[i] = self._meter.episodes(self.first + i)
             if lost.observation is not None:
                 self._phases[i] = Phase.CUT
                 flags = [np.array([value]) for value in (0.0, False, True)]

@@ -6,6 +6,7 @@ import pickle
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any, Protocol
 
 import cloudpickle
@@ -64,6 +65,7 @@ class Failure:
         fault = not isinstance(exception, MissingAttribute | SnapshotError)
         if isinstance(exception, MissingAttribute) and exception.__cause__ is not None:
             exception = exception.__cause__
+        exception.__traceback__ = behind(exception.__traceback__, "agym.hosts.")
         text = "".join(traceback.format_exception(exception))
         misuse = None
         if operation in ("make", "restore") and isinstance(exception, UsageError):
@@ -105,6 +107,18 @@ class Failure:
         failed.exception = _unpack(self.pickled) if here is None else here
         failed.__cause__ = RemoteTraceback(self.traceback) if here is None else here
         return failed
+
+
+def behind(where: TracebackType | None, *modules: str) -> TracebackType | None:
+    """Return a traceback without its first frames that are in some modules, unless all are."""
+    inner = where
+    while inner is not None and _module_of(inner).startswith(modules):
+        inner = inner.tb_next
+    return inner or where
+
+
+def _module_of(where: TracebackType) -> str:
+    return str(where.tb_frame.f_globals.get("__name__"))
 
 
 def _pack(exception: BaseException | None) -> bytes:

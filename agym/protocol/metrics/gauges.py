@@ -232,6 +232,10 @@ class Meter:
     def begin_episode(self, slot: int) -> None:
         self._gauges.episodes[slot] += 1
 
+    def episodes(self, slot: int) -> int:
+        """Return how many episodes of an environment have begun, also in other workers."""
+        return int(self._gauges.episodes[slot])
+
     def begin_episodes(self, first: int, mask: Array) -> None:
         """Count an episode of each environment of a mask, which begins with the id ``first``."""
         self._gauges.arrays["episodes"][first : first + len(mask)] += mask

@@ -100,13 +100,14 @@ class _Play:
         self._steps = 0
 
     async def run(self) -> Ending:
-        replica, error = self._replica, None
+        replica = self._replica
+        error: BaseException | None = None
         try:
             await self._all()
         except NeedsLoop:
             raise
         except Stopped as stopped:
-            error = stopped.__cause__
+            error = stopped.error
         except BaseException as raised:
             if self._is_interrupt(raised):
                 raise
@@ -137,28 +138,26 @@ class _Play:
         if capsule.fault.operation == "reset" and not sent:
             return await self._run_last(replica.reset)
         await replica.reset()
-        function, arguments = replica.failed_call(sent)
+        last = replica.last_operation(sent)
         for action in sent:
             await replica.step(action)
             self._steps += 1
             self._watch.after_step(self._steps)
-        return await self._run_last(function, *arguments)
+        return await self._run_last(last)
 
-    async def _run_last(
-        self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any
-    ) -> None:
+    async def _run_last(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._replica.last = True
         if self._capsule.fault.kind != "timeout":
-            await function(*arguments)
+            await function()
             return
         on_loop = self._replica.on_loop
         with deadline(self._watch.seconds, self._stuck, interrupt=not on_loop):
             if not on_loop:
-                await function(*arguments)
+                await function()
                 return
             try:
                 async with asyncio.timeout(self._watch.seconds) as scope:
-                    await function(*arguments)
+                    await function()
             except TimeoutError as error:
                 if not scope.expired():
                     raise

@@ -49,7 +49,22 @@ def test_whatever_it_raises(setup: Setup, what: str, where: str, traps: Traps) -
     assert (fault.kind, fault.operation) == ("raised", where)
     assert name in fault.error
     assert name in fault.traceback
+    assert "agym/hosts" not in fault.traceback
     assert (fault.pid, fault.exitcode, fault.replay) == (None, None, "")
+
+
+@all_places
+def test_episodes_are_counted_on(setup: Setup, traps: Traps) -> None:
+    options = {**setup.options, "on_fault": "restart", "autoreset": "next_step"}
+    with played("sync", trapped(setup, traps), **options) as envs:
+        envs.reset(seed=1)
+        numbers = []
+        for _ in range(3):
+            traps.set(1, "step", "plain")
+            infos = envs.step([0] * 4).infos
+            numbers.append(infos[1]["fault"].episode)
+            envs.step([0] * 4)  # resets it
+    assert numbers == [1, 2, 3]
 
 
 @everywhere

@@ -18,8 +18,7 @@ import agym
 from agym.envs.probes import RandomEnv
 from agym.hosts.snapshots import attributes, codecs
 from agym.hosts.snapshots.codecs import registered
-from agym.hosts.snapshots.replaying import note_start
-from agym.hosts.snapshots.states import Record
+from agym.hosts.snapshots.records import Record, note_start
 from agym.hosts.snapshots.ways import copy_env, kind_of, refute
 from agym.testing import assert_same
 from tests.support.patience import patience
@@ -29,7 +28,7 @@ def way_of(make: Any) -> Any:
     env = make()
     env.reset(seed=7)
     try:
-        return copy_env(env, kind_of(env, make), make, [env])
+        return copy_env(env, kind_of(env, make), make, lambda: [env])
     finally:
         env.close()
 
@@ -207,7 +206,7 @@ def test_what_cannot_be_copied_is_not_trusted() -> None:
 def test_one_environment_for_all_proves_nothing() -> None:
     only = Walk()
     used = [only]
-    why = refute(lambda env, _: attributes.take(env), attributes.put, lambda: only, used)
+    why = refute(lambda env, _: attributes.take(env), attributes.put, lambda: only, lambda: used)
     assert "makes no other" in why
 
 
@@ -288,7 +287,7 @@ def test_a_replay_is_proven_too() -> None:
         record = Record(note_start(env, {"seed": 3}), [1])
         env.reset(seed=3)
         env.step(1)
-        return copy_env(env, kind_of(env, kind), kind, [env], lambda: record)
+        return copy_env(env, kind_of(env, kind), kind, lambda: [env], lambda: record)
 
     assert replayed(Fated)[0] == "actions"
     assert "and by its actions: a copy went another way in step 1" in replayed(Haunted)
@@ -351,7 +350,7 @@ def test_one_environment_that_cannot_be_copied_is_no_rule_for_its_kind() -> None
     env = Walk()
     env.reset(seed=1)
     env.handle = (number for number in range(3))  # type: ignore[attr-defined]
-    why = copy_env(env, kind_of(env, Walk), Walk, [env])
+    why = copy_env(env, kind_of(env, Walk), Walk, lambda: [env])
     assert isinstance(why, str)
     assert "Walk.handle, a generator, cannot be pickled" in why
     assert way_of(Walk)[0] == "attributes"
