@@ -330,9 +330,10 @@ class BaseEnvs(Generic[Observations, Actions]):
         missing = [i for i, value in enumerate(values) if value is Placeholder.MISSING]
         if missing:
             raise AttributeError(f"environments {missing[:8]} have no attribute {name!r}")
-        if any(value is Placeholder.METHOD for value in values):
-            return [partial(self[i].call, name) for i in range(self.num_envs)]
-        return values
+        return [
+            partial(self[i].call, name) if value is Placeholder.METHOD else value
+            for i, value in enumerate(values)
+        ]
 
     def _assign(self, name: str, values: Any) -> object:
         """Set an attribute that the environments have."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from agym._system import files
-from agym._system.files import read_pickle, write_pickle
+from agym._system.files import read_pickle, versions, write_pickle
 from agym._system.pickling import dumps
 from agym.errors import SnapshotError, UsageError
 from agym.hosts.snapshots.states import EnvState
@@ -193,15 +192,15 @@ def snapshots_of(
         SnapshotError: An environment's state cannot be copied.
     """
     found: list[Snapshot] = []
-    latest, versions = None, {}
+    latest, installed = None, {}
     for i, state in zip(ids, states, strict=True):
         description = describe(i)
         if isinstance(state, str):
             name = "" if description.spec is None else f" ({description.spec.id})"
             raise SnapshotError(f"environment {i}{name} cannot be copied: {state}")
         if description is not latest:
-            latest, versions = description, _versions_of(description)
-        found.append(Snapshot(description, state, versions))
+            latest, installed = description, _versions_of(description)
+        found.append(Snapshot(description, state, installed))
     return found
 
 
@@ -210,4 +209,4 @@ def _versions_of(description: Description) -> dict[str, str]:
     entry = None if description.spec is None else description.spec.entry_point
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
     # Gymnasium's modules name simulators, as `gymnasium.envs.mujoco.ant_v5` does.
-    return files.versions(*filter(None, module.partition(":")[0].split(".")))
+    return versions(*filter(None, module.partition(":")[0].split(".")))

@@ -35,8 +35,8 @@ from agym.protocol.table import SlotTable
 
 # The messages that call an environment, from the arguments that a capsule has.
 MESSAGES: dict[str, Callable[..., Message]] = {
-    "render": lambda: Render(),
-    "close": lambda: CloseEnv(),
+    "render": Render,
+    "close": CloseEnv,
     "call": Call,
     "get_attr": GetAttr,
     "set_attr": lambda name, value: SetAttr(name, [value]),
