@@ -121,12 +121,13 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
         Exception: Something in it cannot be copied.
     """
     chain = layers(env)
-    places = {id(layer): (k, "") for k, layer in enumerate(chain)}
+    places: dict[int, Place] = {}
     parts: list[Any] = []
     simulators: list[tuple[int, str, Any, Codec]] = []
     plain = True
     for k, layer in enumerate(chain):
-        protocol = _protocol_of(layer, use_protocols=use_protocols)
+        places[id(layer)] = k, ""
+        protocol = _protocol_of(type(layer), use_protocols=use_protocols)
         if protocol is not None:
             parts.append(protocol.take(layer))
             plain = False
@@ -134,7 +135,7 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
         attributes = _attributes_of(layer)
         values, deep = {}, []
         for name, value in attributes.items():
-            # As ``_stays`` does, whose call takes longer.
+            # As ``_attribute_stays`` does, whose call takes longer.
             if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
                 continue
             kind: Any = type(value)
@@ -188,7 +189,7 @@ def _culprit(chain: list[Any], places: dict[int, Place]) -> str:
     for layer in chain:
         for name, value in _attributes_of(layer).items():
             try:
-                if not _stays(value, name):
+                if not _attribute_stays(name, value):
                     dumps(value, places)
             except Exception as error:
                 what = f"{type(layer).__name__}.{name}, a {type(value).__name__}"
@@ -220,7 +221,7 @@ def put(env: Any, state: State) -> None:
         if isinstance(part, LayerState):
             _set_attributes(layer, part)
         else:
-            protocol = _protocol_of(layer, use_protocols=True)
+            protocol = _protocol_of(type(layer), use_protocols=True)
             assert protocol is not None
             protocol.put(layer, part)
     _spare_checker(env)
@@ -254,7 +255,7 @@ def _set_attributes(layer: Any, part: LayerState) -> None:
     attributes, values = _attributes_of(layer), part.values
     if tuple(attributes) != part.names:
         for name in attributes.keys() - {*part.names}:
-            if not _stays(attributes[name], name) and not _codec_for(attributes[name]):
+            if not _attribute_stays(name, attributes[name]) and not _codec_for(attributes[name]):
                 object.__delattr__(layer, name)
     if attributes.get("render_mode") is not None:  # what it draws with stays open
         values = {
@@ -310,9 +311,8 @@ def has_protocol(env: Any) -> bool:
     return any(map(_own_protocol, map(type, layers(env))))
 
 
-def _protocol_of(layer: Any, *, use_protocols: bool) -> Codec | None:
-    """Return the protocol of a layer: a registered one, or its own."""
-    kind: Any = type(layer)
+def _protocol_of(kind: Any, *, use_protocols: bool) -> Codec | None:
+    """Return the protocol of a class of layers: a registered one, or its own."""
     return codec_of(kind) or (_own_protocol(kind) if use_protocols else None)
 
 
@@ -329,13 +329,17 @@ def _own_protocol(kind: Any) -> Codec | None:
 # ---------------------------------------------------------------- what stays
 
 
-def _stays(value: Any, name: str = "") -> bool:
-    """Return whether a value, or an attribute with that name, stays in its environment.
+def _attribute_stays(name: str, value: Any) -> bool:
+    """Return whether an attribute stays in its environment, by its name or its value."""
+    by_name = name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env))
+    return by_name or _stays(value)
+
+
+def _stays(value: Any) -> bool:
+    """Return whether a value stays in its environment.
 
     So do lists of such values: pictures. A space from which an environment draws does not.
     """
-    if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
-        return True
     kind: Any = type(value)
     if not _is_kept_kind(kind):
         return kind is list and len(value) > 0 and all(map(_stays, value))
