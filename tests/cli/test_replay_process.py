@@ -190,7 +190,7 @@ def test_pdb_stops_where_another_error_is_raised(tmp_path: Path) -> None:
 def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
     factory = partial(AsyncTally, Exits, 7) if on_loop else partial(Exits, 7)
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="died", error="exit code 7"))
-    code, out, err = replay_apart(path, "--pdb", typed="p arguments\ns\nc\n")
+    code, out, err = replay_apart(path, "--pdb", typed="p function.args\ns\nc\n")
     assert code == 7
     assert "the next line is the step that died" in err
     assert "(Pdb) (9,)" in out
