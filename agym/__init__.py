@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from agym import backends, sb3
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
     from agym.api.auto.plan import plan
-    from agym.api.make import make, make_async
-    from agym.api.options.fleet import Fleet
+    from agym.api.make import envs_of, make, make_async
     from agym.api.saving import restore_envs
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
-    from agym.api.vector.make import make_vec, register
+    from agym.api.vector.make import make_vec
     from agym.backends.options import Recycle
-    from agym.engine.batches.debugging import debug
     from agym.engine.batches.out_target import RolloutBuffer
     from agym.engine.batches.results import Batch, ResetResult, StepResult
     from agym.engine.faults.policy import FaultPolicy
+    from agym.engine.hooks import Hook
     from agym.engine.snapshots import Snapshot, load_snapshot
-    from agym.engine.stats import EnvStats, FleetStats, Stats, WorkerStats
+    from agym.engine.stats import EnvStats, Stats, WorkerStats
+    from agym.engine.tap import Tap
     from agym.envs.rules.vectorize import register_rules, vectorize
     from agym.errors import (
         AgymError,
@@ -97,10 +97,9 @@ __all__ = [
     "Envs",
     "Fault",
     "FaultPolicy",
-    "Fleet",
-    "FleetStats",
     "Group",
     "GroupError",
+    "Hook",
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
@@ -121,6 +120,7 @@ __all__ = [
     "Stats",
     "StepResult",
     "StepTimeout",
+    "Tap",
     "TensorBoard",
     "UsageError",
     "UsageTypeError",
@@ -131,7 +131,7 @@ __all__ = [
     "backends",
     "batched",
     "chaos",
-    "debug",
+    "envs_of",
     "group",
     "load_snapshot",
     "make",
@@ -143,7 +143,6 @@ __all__ = [
     "overlap",
     "plan",
     "record",
-    "register",
     "register_rules",
     "restore_envs",
     "rollout",
@@ -178,10 +177,9 @@ _MODULE_OF = {
     "Envs": "agym.api.sync",
     "Fault": "agym.errors",
     "FaultPolicy": "agym.engine.faults.policy",
-    "Fleet": "agym.api.options.fleet",
-    "FleetStats": "agym.engine.stats",
     "Group": "agym.tools.rollouts.group",
     "GroupError": "agym.errors",
+    "Hook": "agym.engine.hooks",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.tools.trace.report",
@@ -202,6 +200,7 @@ _MODULE_OF = {
     "Stats": "agym.engine.stats",
     "StepResult": "agym.engine.batches.results",
     "StepTimeout": "agym.errors",
+    "Tap": "agym.engine.tap",
     "TensorBoard": "agym.tools.tensorboard.tensorboard",
     "UsageError": "agym.errors",
     "UsageTypeError": "agym.errors",
@@ -210,7 +209,7 @@ _MODULE_OF = {
     "WorkerStats": "agym.engine.stats",
     "batched": "agym.tools.rollouts.batched",
     "chaos": "agym.tools.chaos",
-    "debug": "agym.engine.batches.debugging",
+    "envs_of": "agym.api.make",
     "group": "agym.tools.rollouts.group",
     "load_snapshot": "agym.engine.snapshots",
     "make": "agym.api.make",
@@ -222,7 +221,6 @@ _MODULE_OF = {
     "overlap": "agym.tools.trace.report",
     "plan": "agym.api.auto.plan",
     "record": "agym.tools.video.recording",
-    "register": "agym.api.vector.make",
     "register_rules": "agym.envs.rules.vectorize",
     "restore_envs": "agym.api.saving",
     "rollout": "agym.tools.rollouts.rollout",

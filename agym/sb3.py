@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from agym._system.extras import require
 from agym.api.options.environments import find_spec
 from agym.api.options.options import VecEnvOptions, parse_backend
-from agym.backends.options import Native
+from agym.backends import Native
 from agym.errors import UsageError
 from agym.hosts.factories import Factory
 from agym.planning.sampling import TrustedFactory, is_trusted, name_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from agym.cli.commands import Commands
-from benchmarks.agents import batched, fleet, gaps, openenv, serving
+from benchmarks.agents import batched, gaps, openenv, serving
 from benchmarks.branching import command as branching
-from benchmarks.overhead import calls, imports, machine, startup
+from benchmarks.overhead import calls, imports, startup
 from benchmarks.overhead import command as overhead
 from benchmarks.ray import command as ray_command
 from benchmarks.rules import makers, pong, vectorize
@@ -29,8 +29,6 @@ python -m benchmarks overhead
 python -m benchmarks imports
 
 python -m benchmarks calls
-
-python -m benchmarks machine
 
 python -m benchmarks all --quick
 
@@ -61,8 +59,6 @@ python -m benchmarks branching
 python -m benchmarks batched
 python -m benchmarks openenv
 
-python -m benchmarks fleet
-
 python -m benchmarks gaps
 python -m benchmarks serving
 """
@@ -84,7 +80,6 @@ app.command(epilog=startup.STARTUP_EXAMPLES)(startup.startup)
 app.command(epilog=startup.MEMORY_EXAMPLES)(startup.memory)
 app.command(epilog=imports.EXAMPLES)(imports.imports)
 app.command(epilog=calls.EXAMPLES)(calls.calls)
-app.command(epilog=machine.EXAMPLES)(machine.machine)
 app.command("all", epilog=everything.EXAMPLES)(everything.everything)
 app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
@@ -100,7 +95,6 @@ app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)
 app.command(epilog=branching.EXAMPLES)(branching.branching)
 app.command(epilog=batched.EXAMPLES)(batched.batched)
 app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
-app.command(epilog=fleet.EXAMPLES)(fleet.fleet)
 app.command(epilog=gaps.EXAMPLES)(gaps.gaps)
 app.command(epilog=serving.EXAMPLES)(serving.serving)
 

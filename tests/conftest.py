@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
@@ -21,8 +21,6 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agym.api.auto.machine import remember_machines
-from agym.planning.typical import typical
 from tests.support.envs.gated_envs import Gates
 from tests.support.patience import patience
 
@@ -34,14 +32,8 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What agym remembers of this machine is remembered for the tests alone.
-
-    Its costs are those of a typical one, so that no choice depends on what else runs.
-    """
+    """What agym remembers of environments is remembered for the tests alone."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    machine = typical()
-    loads = range(machine.cores + 2)
-    remember_machines(machine.cores, {load: replace(machine, load=float(load)) for load in loads})
 
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

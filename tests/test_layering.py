@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import agym
-from agym.backends.base import Backend
+from agym.backends.port import Port
 
 PACKAGE = Path(agym.__file__).parent
 
@@ -32,11 +33,17 @@ def ring_of(module: str) -> str:
 def imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "agym":
-            yield from (f"agym.{alias.name}" for alias in node.names)
+            yield from (module_of(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or ""
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
+
+
+def module_of(name: str) -> str:
+    """The module that a public name comes from."""
+    thing = getattr(agym, name, None)
+    return getattr(thing, "__name__" if inspect.ismodule(thing) else "__module__", f"agym.{name}")
 
 
 def test_each_ring_imports_only_from_those_before_it() -> None:
@@ -70,6 +77,13 @@ def test_hosts_and_engine_reach_for_no_private_attributes_of_others() -> None:
                 assert not private or name in NOT_PRIVATE | OF_LIBRARIES, f"{path}: {name}"
 
 
+def test_the_engine_is_known_to_its_apis_alone() -> None:
+    """What is built on the core uses ``envs.tap``, as somebody else's package would."""
+    for path in (*modules(), *(PACKAGE.parent / "benchmarks").rglob("*.py")):
+        if path.relative_to(PACKAGE.parent).parts[1] not in ("engine", "api"):
+            assert not re.search(r"\b_engine\b", path.read_text()), path
+
+
 def test_folders_are_small() -> None:
     for folder in (
         top
@@ -94,11 +108,7 @@ def test_the_page_on_the_architecture_names_what_there_is() -> None:
 
 # What few programs use, and these files import late.
 LATE = {
-    "api/options/build.py": {
-        "agym.api.auto.choosing",
-        "agym.api.auto.learning",
-        "agym.planning.model",
-    },
+    "api/options/build.py": {"agym.api.auto.choosing", "agym.planning.model"},
     "api/options/environments.py": {"agym.hosts.vector.construction"},
     "sb3.py": {"agym.api.sb3.vec_env"},
     "engine/engine.py": {"agym.engine.faults.recycling"},
@@ -117,13 +127,13 @@ def test_imports_inside_functions_are_few() -> None:
 
 
 # Environments that wait, and what makes environments wait, sleep on purpose; so does whoever wants
-# to see for a moment what other programs do, or asks a full server again.
+# to see for a moment what other programs do, asks a full server again, or waits for its turn.
 SLEEPERS = {
     "envs",
     "testing.py",
     "hosts/fault_injection.py",
-    "api/auto/bench.py",
-    "api/auto/machine.py",
+    "hosts/rate_limit.py",
+    "api/auto/choosing.py",
     "tools/openenv/client_server.py",
 }
 
@@ -157,7 +167,6 @@ REACHED = {
     "protocol/test_gauges.py": {"_begun"},
     "api/sb3/test_monitor_infos.py": {"_maker"},
     "api/test_assignment.py": {"_note"},
-    "api/test_debug.py": {"_views"},
     "api/test_leases.py": {"_states"},
     "api/test_rollout_buffer.py": {"_begin", "_wait"},
     "tools/live/test_limited_by.py": {"_metrics"},
@@ -197,19 +206,25 @@ def names_of_others(node: ast.AST) -> list[str]:
 
 
 def test_the_engine_knows_no_backend() -> None:
-    """It asks what a backend can do, by its optional parts."""
+    """It asks the pool what a backend can do."""
     for path in (PACKAGE / "engine").rglob("*.py"):
         for name in imported(ast.parse(path.read_text())):
             if name.startswith("agym.backends"):
-                assert name.split(".")[2] in ("base", "parts", "options"), f"{path} imports {name}"
+                assert name.split(".")[2] in ("pool", "port", "options"), f"{path} imports {name}"
 
 
 def test_a_backend_is_small() -> None:
-    """What every backend has; what only some have are parts."""
-    made = Backend.__init__.__code__.co_names  # the attributes that it sets, among others
-    members = {name for name in vars(Backend) if not name.startswith("_")} | {"options", "ranges"}
-    assert {"options", "ranges"} <= {*made}
-    assert len(members) <= 16, members
+    """Four methods; everything else has a default."""
+    assert {*Port.__abstractmethods__} == {"start", "attach", "post", "close"}
+
+
+def test_apis_name_no_part_of_the_engine() -> None:
+    for folder in ("api", "tools", "cli"):
+        for path in (PACKAGE / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+                    owner = ast.unparse(node.value.value).rpartition(".")[2]
+                    assert owner not in ("engine", "_engine"), f"{path}: {ast.unparse(node)}"
 
 
 def test_classes_of_the_engine_are_small() -> None:

@@ -102,7 +102,7 @@ def test_tables_list_every_option_of_make_and_of_its_objects() -> None:
     found = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(found) == sorted(OPTION_NAMES)
     objects = {f"backends.{spec.__name__}": spec for spec in SPECS.values()}
-    objects |= {"FaultPolicy": agym.FaultPolicy, "Recycle": agym.Recycle, "Fleet": agym.Fleet}
+    objects |= {"FaultPolicy": agym.FaultPolicy, "Recycle": agym.Recycle}
     found = re.findall(r"^\| `agym\.([\w.]+)` \| `(\w+)` \|", text, re.MULTILINE)
     assert sorted(found) == sorted(
         (name, field.name)

@@ -17,7 +17,7 @@ from agym.api.base import BaseEnvs, is_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import AsyncWaiter, close_quickly
-from agym.backends.base import Force
+from agym.backends.port import Force
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import NOT_OPEN
@@ -25,10 +25,14 @@ from agym.engine.engine import Engine
 from agym.engine.snapshots import Snapshot
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
-from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
+from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr, Step
 from agym.protocol.typing import Action, Actions, Observation, Observations
 
 T = TypeVar("T")
+
+# The ticket of steps that had ended when they were dispatched.
+ENDED = Ticket(0, Step(0), ())
+ENDED.finish()
 
 # How long an event loop in a daemon thread may take to stop when the interpreter shuts down.
 LEAVE_SECONDS = 1.0
@@ -51,26 +55,36 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     it. Cancelling the await does not cancel the operation.
     """
 
-    __slots__ = ("_awaits", "_ticket", "_waiter", "_warn", "_wrap")
+    __slots__ = ("_awaits", "_envs", "_ticket", "_value", "_wrap")
 
     def __init__(
         self,
-        waiter: AsyncWaiter,
+        envs: AsyncEnvs[Any, Any],
         ticket: Ticket,
-        wrap: Callable[[Any], T],
-        warn: Callable[[], None],
+        wrap: Callable[[Any], T] | None,
+        value: Any = None,
     ) -> None:
-        self._warn = warn
-        self._waiter = waiter
+        """Await ``ticket``; ``value`` is there already if that is ``ENDED``."""
+        self._envs = envs
         self._ticket = ticket
         self._wrap = wrap
+        self._value = value
         # One generator per task, because several tasks may run this as a coroutine.
-        self._awaits: dict[Any, Generator[Any, None, T]] = {}
+        self._awaits: dict[Any, Generator[Any, None, T]] | None = None
 
     def __await__(self) -> Generator[Any, None, T]:
-        yield from self._waiter.wait(self._ticket)
-        self._warn()
-        return self._wrap(self._ticket.result())
+        ticket, envs = self._ticket, self._envs
+        waiter = envs._waiter
+        if not ticket.done or waiter.has_more_to_do:
+            yield from waiter.wait(ticket)
+        elif time.perf_counter() > waiter.turn_at:
+            yield from waiter.let_loop_turn()
+        if envs._notices:
+            envs._warn()
+        if ticket.error is not None:
+            raise ticket.error
+        value: T = self._value if ticket is ENDED else ticket.value
+        return value if self._wrap is None else self._wrap(value)
 
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
@@ -90,7 +104,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
 
     def done(self) -> bool:
         """Whether the result, or the error, is there."""
-        return self._waiter.ready(self._ticket)
+        return self._envs._waiter.ready(self._ticket)
 
     def send(self, value: Any) -> Any:
         """Continue as the coroutine of a task."""
@@ -102,20 +116,21 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
 
     def _run(self, method: str, *arguments: Any) -> Any:
         task = asyncio.current_task()
-        steps = self._awaits.get(task)
+        awaits = self._awaits = self._awaits or {}
+        steps = awaits.get(task)
         if steps is None:
-            steps = self._awaits[task] = self.__await__()
+            steps = awaits[task] = self.__await__()
         try:
             return getattr(steps, method)(*arguments)
         except BaseException:  # including StopIteration, which carries the result
-            del self._awaits[task]
+            del awaits[task]
             raise
 
     def close(self) -> None:
         """Stop waiting; the operation goes on."""
-        for steps in self._awaits.values():
+        awaits, self._awaits = self._awaits or {}, None
+        for steps in awaits.values():
             steps.close()
-        self._awaits.clear()
 
 
 class AsyncEnvs(BaseEnvs[Observations, Actions]):
@@ -139,6 +154,8 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     ``AsyncEnvs[Observations, Actions]`` names the types of a batch; see :class:`agym.Envs`.
     """
+
+    _waiter: AsyncWaiter
 
     def __init__(self, engine: Engine, output: Output) -> None:
         super().__init__(engine, output)
@@ -178,10 +195,10 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Make the environments, without blocking the loop."""
-        engine = self._checked_engine
+        self._check_loop_and_thread()
         if self._opening is None:
             _check_loop()
-            self._opening = engine.life.open()
+            self._opening = self._life.open()
             try:
                 yield from self._waiter.wait(self._opening)
                 self._opening.result()
@@ -211,12 +228,12 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
     async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
-        self._engine.life.fast_close = error is not None and not isinstance(error, Exception)
+        fast = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
-            await self.aclose()
+            await self._aclose(fast=fast)
 
     def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:
-        return Pending(self._waiter, ticket, wrap, self._warn)
+        return Pending(self, ticket, wrap)
 
     def reset(
         self,
@@ -241,9 +258,20 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 received.
             ResetNeededError: At once: an environment was not reset, or raised.
         """
-        ids = self._global(env_ids)
-        ticket = self._checked_engine.step(actions, ids, self._format.check_out(out))
-        return self._pending(ticket, self._format.step)
+        engine, wrap = self._engine, self._format.step if self._format.converts else None
+        if asyncio._get_running_loop() is not self._loop or self._loop is None:
+            self._check_loop_and_thread()
+        if env_ids is not None or self._ids is not None:
+            env_ids = self._global(env_ids)
+        elif engine.step_inline is not None and out is None:
+            outcome = engine.step_inline(actions)
+            if outcome is not None:
+                if isinstance(outcome, Ticket):
+                    return Pending(self, outcome, wrap)
+                return Pending(self, ENDED, wrap, outcome)
+        if out is not None:
+            out = self._format.check_out(out)
+        return Pending(self, engine.step(actions, env_ids, out), wrap)
 
     def _begin_reset(self, *arguments: Any, **keywords: Any) -> Ticket:
         self._check_loop_and_thread()
@@ -274,7 +302,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 await self._waiter.waiting(receiver.ticket)
                 batch = self._engine.receive(receiver, max_envs)
             finally:
-                self._engine.collector.sent.leave(receiver)
+                self._engine.leave(receiver)
                 self._warn()
         return self._batch_result(batch)
 
@@ -374,9 +402,12 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     async def aclose(self) -> None:
         """Close all environments and end all workers, by force if necessary. Idempotent."""
+        await self._aclose()
+
+    async def _aclose(self, *, fast: bool = False) -> None:
         self._check_loop_and_thread()
         async with self._closing:  # a second task waits for the first
-            await self._close()
+            await self._close(fast=fast)
 
     def _leave(self) -> None:
         """Close at interpreter shutdown, after blocking a loop that runs in a daemon thread."""
@@ -389,12 +420,12 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         self._waiter.stop_watching()
         close_quickly(self._engine)
 
-    async def _close(self) -> None:
+    async def _close(self, *, fast: bool) -> None:
         error: BaseException | None = None
         try:
             while self._pages:
                 await self._pages.pop().aclose()
-            for ticket, seconds in self._engine.life.closing():
+            for ticket, seconds in self._life.closing(fast=fast):
                 await self._waiter.wait_at_most(ticket, seconds)
                 error = ticket.error
         except BaseException:
@@ -402,8 +433,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             raise
         finally:
             self._waiter.stop_watching()
-            self._backend.release()
-            self._engine.life.release()
+            self._life.release()
         if error is not None:
             raise error
 

@@ -18,13 +18,12 @@ from gymnasium.envs.registration import EnvSpec
 from agym._system.at_exit import close_at_exit
 from agym.api.output import Output, make_output_format
 from agym.engine.batches.out_target import RolloutBuffer
-from agym.engine.batches.ready import ReadyQueue
 from agym.engine.batches.results import Batch
-from agym.engine.calls.ticket import Ticket
+from agym.engine.calls.ticket import ReadyQueue, Ticket
 from agym.engine.engine import Engine
-from agym.engine.hooks.trace_registry import register
 from agym.engine.snapshots import Snapshot, snapshots_of
 from agym.engine.stats import Stats
+from agym.engine.tap import Tap, register
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, take_mask
 from agym.protocol.attributes import Placeholder
@@ -85,6 +84,7 @@ class BaseEnvs(Generic[Observations, Actions]):
     spec: EnvSpec | None
     render_mode: str | None
     _waiter: Any  # ``SyncWaiter`` or ``AsyncWaiter``
+    _tap: Tap
     _recipe: Any = None  # what ``save`` writes of how they were made; a ``Recipe``
 
     def __init__(self, engine: Engine, output: Output) -> None:
@@ -93,9 +93,10 @@ class BaseEnvs(Generic[Observations, Actions]):
         self.output = output
         self._format = make_output_format(output)
         self._engine = engine
+        self._life = engine.life
         self._backend = engine.backend
-        self._notices = engine.recovery.fault_log.notices
-        self._pages: list[Any] = []  # the latest page of agym.watch; shared by all groups
+        self._notices = engine.notices
+        self._pages: list[Any] = []  # of the tap
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
         self._ready = ReadyQueue()
@@ -106,7 +107,7 @@ class BaseEnvs(Generic[Observations, Actions]):
 
     def _describe(self) -> None:
         """Set the attributes that describe the environments, once these are made."""
-        description, table = self._engine.rows.described.first, self._engine.checks.opened().table
+        description, table = self._life.description(), self._life.table
         self._refuse_windows(description)
         self._format.attach(table)
         self.single_observation_space = description.observation_space
@@ -118,7 +119,8 @@ class BaseEnvs(Generic[Observations, Actions]):
         }
         self.spec = description.spec
         self.render_mode = description.render_mode
-        register("environments" if self.spec is None else self.spec.id, self._engine)
+        self._tap = self._engine.tap(self._waiter, self._pages)
+        register("environments" if self.spec is None else self.spec.id, self._tap)
 
     def _refuse_windows(self, description: Description) -> None:
         """Refuse to open a window for each of several environments.
@@ -190,7 +192,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         return self._engine.snapshot(self._global(env_ids))
 
     def _snapshots(self, ticket: Ticket) -> list[Snapshot]:
-        return snapshots_of(ticket.result(), ticket.ids, self._engine.rows.described.of)
+        return snapshots_of(ticket.result(), ticket.ids, self._life.description)
 
     def _check_saved(self) -> None:
         """Refuse to save what cannot be made again."""
@@ -226,9 +228,8 @@ class BaseEnvs(Generic[Observations, Actions]):
                 f"restore got {len(given)} snapshots for {len(wanted)} environments: give one for"
                 " each, or a single one"
             )
-        described = self._engine.rows.described
         for i, one in zip(wanted, given, strict=True):
-            one.check(described.of(i), i)
+            one.check(self._life.description(i), i)
         about = tuple(wanted) if only_these else None if self._ids is None else tuple(self._ids)
         return self._engine.restore([one.state for one in given], ids, about=about)
 
@@ -281,7 +282,7 @@ class BaseEnvs(Generic[Observations, Actions]):
 
         It does not wait for environments.
         """
-        return self._engine.stats()
+        return self._life.stats()
 
     def _warn(self) -> None:
         """Issue the engine's warnings in the caller's frame."""
@@ -397,14 +398,24 @@ class BaseEnvs(Generic[Observations, Actions]):
         )
 
     @property
+    def tap(self) -> Tap:
+        """What plug-ins see and do: hooks, renders, gauges; see :class:`agym.Tap`.
+
+        Raises:
+            ClosedError: The environments are not open.
+        """
+        self._life.check_open()
+        return self._tap
+
+    @property
     def closed(self) -> bool:
         """Whether the environments are closed."""
-        return self._engine.life.closed
+        return self._life.closed
 
     @property
     def backend(self) -> str:
         """The name of the backend; for ``"auto"``, of the one it chose."""
-        return type(self._backend).__name__.removesuffix("Backend").lower()
+        return self._backend.options.spec.name
 
     @property
     def workers(self) -> int:
@@ -414,8 +425,8 @@ class BaseEnvs(Generic[Observations, Actions]):
     def __repr__(self) -> str:
         spec = vars(self).get("spec")
         name = "environments" if spec is None else spec.id
-        state = ", closed" if self.closed else "" if self._engine.rows.opened else ", not open"
+        state = ", closed" if self.closed else "" if self._life.is_open else ", not open"
         kind, count = type(self).__name__, self.num_envs
-        remark = self._engine.collector.traffic.remark
+        remark = self._life.remark
         learned = f"; {remark.removesuffix('.')}" if remark else ""
         return f"{kind}({name}, num_envs={count}, backend={self.backend!r}{state}{learned})"

@@ -45,12 +45,12 @@ class Handle:
     @property
     def closed(self) -> bool:
         """Whether the environment is closed, alone or with all others."""
-        closed: bool = self._envs._engine.life.is_closed(self._ids[0])
+        closed: bool = self._envs._life.is_closed(self._ids[0])
         return closed
 
     @property
     def _description(self) -> Description:
-        described: Description = self._envs._engine.rows.described.of(self._ids[0])
+        described: Description = self._envs._life.description(self._ids[0])
         return described
 
     @property

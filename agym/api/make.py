@@ -1,4 +1,4 @@
-"""Make environments for the sync and the async API."""
+"""Make environments for the sync and the async API, and find them again under wrappers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 from agym.api.aio import AsyncEnvs
+from agym.api.handles import Handle
 from agym.api.options.environments import EnvLike
-from agym.api.options.fleet import Fleet
 from agym.api.options.options import (
     Autoreset,
     BackendLike,
@@ -19,6 +19,11 @@ from agym.api.options.options import (
 from agym.api.output import Output
 from agym.api.saving import Recipe
 from agym.api.sync import Envs
+from agym.errors import UsageError
+
+# Names under which wrappers, of agym, Gymnasium and Stable-Baselines3, keep what they wrap.
+WRAPPED = ("runner", "env", "venv")
+MAX_WRAPPERS = 100
 
 
 def make(
@@ -34,7 +39,7 @@ def make(
     episode_stats: bool = False,
     timeout: float | None = None,
     on_fault: OnFault = "raise",
-    fleet: Fleet | None = None,
+    rate_limit: float | None = None,
     **env_kwargs: Any,
 ) -> Envs:
     """Make many environments with the Gym API in batches, for scripts without asyncio.
@@ -54,7 +59,7 @@ def make(
             (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray cluster), an
             object of :mod:`agym.backends` with that backend's own options, such as
             ``agym.backends.Process(pin=True)``, a subclass of
-            :class:`~agym.backends.base.Backend`, or ``"auto"``: ``"serial"``, unless another
+            :class:`~agym.backends.BackendSpec`, or ``"auto"``: ``"serial"``, unless another
             backend is clearly faster (see :func:`plan`).
         workers: Number of worker processes or threads; each gets a contiguous range of
             environments. By default one process per core that this process may use, by its affinity
@@ -65,7 +70,7 @@ def make(
             memory, pinned if there is a GPU) or ``"jax"`` (arrays on JAX's default device).
             Actions may always be lists, arrays or tensors.
         copy: ``True`` for batches that never change. ``False`` for views, which stay valid until
-            the next full batch but one; :func:`agym.debug` finds code that uses them longer.
+            the next full batch but one.
         infos: ``"all"``; ``"episode"`` for only ``info["episode"]`` in the step that ends an
             episode; or ``"none"``. ``fault`` and ``final_obs`` are always reported.
         episode_stats: Report return, length and seconds of an episode in the step that ends it:
@@ -76,7 +81,9 @@ def make(
             ended.
         on_fault: ``"raise"``, ``"restart"`` or ``"replay"``, or a :class:`FaultPolicy`, which also
             has limits and a folder for capsules.
-        fleet: A :class:`Fleet`: a rate limit, and second calls of steps that take long.
+        rate_limit: Calls of ``step`` and ``reset`` per second, over all environments of one kind
+            (an id, a class, a factory) and all workers. A call beyond that waits for its turn,
+            which doesn't count against ``timeout``.
         **env_kwargs: For the environment, as in ``gymnasium.make``. A keyword is refused if it is
             the name of another library's option (``n_envs``, ``wrappers``) or looks like a misspelt
             option, unless the environment's constructor has a parameter of that name.
@@ -91,7 +98,7 @@ def make(
     """
     options = Options(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault,
-        fleet,
+        rate_limit,
     )  # fmt: skip
     envs = Recipe(env, num_envs, env_kwargs, options, blocking=True).make()
     assert isinstance(envs, Envs)
@@ -111,7 +118,7 @@ def make_async(
     episode_stats: bool = False,
     timeout: float | None = None,
     on_fault: OnFault = "raise",
-    fleet: Fleet | None = None,
+    rate_limit: float | None = None,
     **env_kwargs: Any,
 ) -> AsyncEnvs:
     """Make many environments for async code.
@@ -129,8 +136,8 @@ def make_async(
     autoreset. ``backend="auto"`` chooses in this call, before the environments are opened. It
     chooses ``"serial"``, which blocks the event loop, only for batches of less than a millisecond,
     or for a factory that returns the same environment each time. What the caller computes while the
-    environments step it takes as nothing, since it cannot know; ``agym.backends.Auto(overlap=...)``
-    says how long that is.
+    environments step it takes as nothing, since it cannot know: where that is about as long as a
+    batch, name ``"process"``.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.
@@ -140,8 +147,46 @@ def make_async(
     """
     options = Options(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault,
-        fleet,
+        rate_limit,
     )  # fmt: skip
     envs = Recipe(env, num_envs, env_kwargs, options, blocking=False).make()
     assert isinstance(envs, AsyncEnvs)
     return envs
+
+
+def envs_of(env: Any, caller: str = "agym.envs_of") -> Envs | AsyncEnvs:
+    """Find the environments of agym under any wrappers.
+
+    Example:
+        >>> import agym, gymnasium
+        >>> wrapped = gymnasium.wrappers.vector.ClipReward(agym.make_vec("CartPole-v1", 2), -1, 1)
+        >>> agym.envs_of(wrapped)
+        Envs(CartPole-v1, num_envs=2, backend='serial')
+        >>> wrapped.close()
+
+    Args:
+        env: What ``agym.make``, ``make_async``, ``make_vec`` or ``agym.sb3`` returned, or a handle
+            ``envs[i]``; in any wrappers of Gymnasium or Stable-Baselines3.
+        caller: The name of your function, for the error message.
+
+    Returns:
+        The environments below.
+
+    Raises:
+        UsageError: There are none below.
+    """
+    inner = env
+    for _ in range(MAX_WRAPPERS):
+        if isinstance(inner, Envs | AsyncEnvs):
+            return inner
+        if isinstance(inner, Handle):  # which would look "env" up in the environment
+            inner = inner._envs
+        else:
+            inside = (getattr(inner, name, None) for name in WRAPPED)
+            inner = next((found for found in inside if found is not None), None)
+    remedy = "pass those of agym.make, agym.make_async, agym.make_vec or agym.sb3"
+    if getattr(getattr(env, "unwrapped", None), "same_games", False):
+        remedy = "use agym.make_vec(..., backend='native'), which plays the same games"
+    raise UsageError(
+        f"{caller} takes environments that agym runs, not {type(env).__name__}: {remedy}"
+    )

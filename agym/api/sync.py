@@ -6,8 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -24,15 +23,12 @@ from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.snapshots import Snapshot
 from agym.engine.stats import Stats
-from agym.errors import AgymError, ClosedError, NothingSentError, UsageError, UsageTypeError
+from agym.errors import AgymError, NothingSentError, UsageTypeError
 from agym.protocol.arguments import check_batch_size
 from agym.protocol.attributes import Placeholder, has_attribute
 from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
 from agym.protocol.typing import Actions, EnvAction, EnvObservation, Observations
-
-# The most threads that ``parallel`` uses.
-PARALLEL_THREADS = 32
 
 # How long a daemon thread may keep the engine's lock when the interpreter shuts down.
 LEAVE_SECONDS = 1.0
@@ -62,9 +58,8 @@ class Envs(BaseEnvs[Observations, Actions]):
         super().__init__(engine, output)
         self._waiter = SyncWaiter(engine)
         self._closing = threading.RLock()
-        self._pools: list[ThreadPoolExecutor] = []  # at most one; shared by all groups
         try:
-            self._do(engine.life.open)
+            self._do(self._life.open)
             self._describe()
         except BaseException:
             with contextlib.suppress(AgymError):
@@ -84,27 +79,25 @@ class Envs(BaseEnvs[Observations, Actions]):
     def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
         """Step, and return arrays."""
         result = None
-        engine, waiter, whole = self._engine, self._waiter, env_ids is None and out is None
-        inline, watched = engine.inline, engine.watched
-        if engine.dispatcher.in_place is not None:
-            engine.checks.not_in_place(env_ids, engine.num_envs)
-        if whole and inline is not None:  # outside of ``Uninterrupted``, for Ctrl-C's sake
-            with waiter.lock:
-                result = inline.step(actions)
+        engine, waiter, inline = self._engine, self._waiter, self._engine.step_inline
+        engine.refuse_in_place(env_ids)
+        if inline is not None and env_ids is None and out is None:
+            with waiter.lock:  # outside of ``Uninterrupted``, for Ctrl-C's sake
+                result = inline(actions)
             if isinstance(result, Ticket) and not result.done:
                 self._wait(result)
         if result is None:
             with Uninterrupted():
                 with waiter.lock:
-                    if whole and watched is not None:
-                        result = watched.step(actions)
-                    if result is None:
-                        result = engine.step(actions, env_ids, out)
-                if isinstance(result, Ticket):
-                    waiter.wait(result)
+                    result = engine.step(actions, env_ids, out)
+                waiter.wait(result)
         if self._notices:
             self._warn()
-        return result.result() if isinstance(result, Ticket) else result
+        if not isinstance(result, Ticket):
+            return result
+        if result.error is not None:
+            raise result.error
+        return result.value
 
     def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
         """Begin an operation for a later :meth:`_wait`."""
@@ -201,8 +194,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
         """
         ids = self._global(env_ids)
-        if self._engine.dispatcher.in_place is not None:
-            self._engine.checks.not_in_place(ids, self._engine.num_envs)
+        self._engine.refuse_in_place(ids)
         with Uninterrupted(), self._waiter.lock:
             self._engine.send(actions, ids, self._ready)
 
@@ -237,7 +229,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                         batch = engine.receive(receiver, max_envs)
                 finally:
                     with waiter.lock:
-                        engine.collector.sent.leave(receiver)
+                        engine.leave(receiver)
                     self._warn()
         return self._batch_result(batch)
 
@@ -403,50 +395,22 @@ class Envs(BaseEnvs[Observations, Actions]):
         ticket.result()
         return list(ticket.ids)
 
-    def parallel(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Any]:
-        """Call a function once per environment, concurrently in threads; return the results.
-
-        Args:
-            function: The function, such as a model's prediction.
-            *iterables: One argument per environment each.
-
-        Raises:
-            UsageError: An iterable does not have one entry per environment.
-        """
-        if self._engine.life.closed:
-            raise ClosedError("the environments are closed: make new ones")
-        columns = [list(iterable) for iterable in iterables]
-        for column in columns:
-            if len(column) != self.num_envs:
-                raise UsageError(
-                    f"parallel got {len(column)} arguments for {self.num_envs} environments"
-                )
-        with self._waiter.lock:
-            if not self._pools:
-                threads = min(self._engine.num_envs, PARALLEL_THREADS)
-                self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix="agym-parallel"))
-            pool = self._pools[0]
-        calls = [pool.submit(function, *row) for row in zip(*columns, strict=True)]
-        wait(calls)  # even if one has raised, so that none runs on after this call
-        return [call.result() for call in calls]
-
     def close(self) -> None:
         """Close all environments and end all workers, by force if necessary. Idempotent."""
+        self._close_all()
+
+    def _close_all(self, *, fast: bool = False) -> None:
         with self._closing:  # a second thread waits for the first
-            error = self._close()
-        while self._pools:
-            # Another thread may close at the same time, or this one may belong to the pool.
-            with contextlib.suppress(IndexError, RuntimeError):
-                self._pools.pop().shutdown()
+            error = self._close(fast=fast)
         if error is not None:
             raise error
 
-    def _close(self) -> BaseException | None:
+    def _close(self, *, fast: bool) -> BaseException | None:
         """Close everything; return the error that environments raised."""
         error: BaseException | None = None
         while self._pages:
             self._pages.pop().close()
-        closing, waiter = self._engine.life.closing(), self._waiter
+        closing, waiter = self._life.closing(fast=fast), self._waiter
         with Uninterrupted():
             while True:
                 with waiter.lock:
@@ -456,8 +420,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                 waiter.wait(*measure)
                 error = measure[0].error
             waiter.wait_until_unused()
-            self._backend.release()
-            self._engine.life.release()
+            self._life.release()
         return error
 
     def _leave(self) -> None:
@@ -469,19 +432,19 @@ class Envs(BaseEnvs[Observations, Actions]):
             close_quickly(self._engine)
         else:  # a daemon thread is inside an environment and holds the lock
             waiter.abandon()
-            self._engine.life.discard()
+            self._life.discard()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
-        if self._engine.life.released:
+        if self._life.released:
             return  # Python may be tearing modules down, whose globals are gone
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
-        self._engine.life.fast_close = error is not None and not isinstance(error, Exception)
+        fast = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
-            self.close()
+            self._close_all(fast=fast)
 
     if not TYPE_CHECKING:  # type checkers report these by themselves
 

@@ -12,14 +12,14 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Generator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import nullcontext, suppress
 from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE
 from threading import get_ident
 from typing import Any
 
-from agym._system.defer_signals import RECHECK_SECONDS, Interruptible
+from agym._system.defer_signals import RECHECK_SECONDS, Interruptible, Uninterrupted
 from agym._system.fork_safety import abandon_in_forks
 from agym._system.platform import sleep_on
 from agym.backends.spinning import (
@@ -29,7 +29,14 @@ from agym.backends.spinning import (
 )
 from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.engine import Engine
-from agym.protocol.messages.operations import Step
+from agym.protocol.messages.operations import Close, Make, Step
+
+# How often to look for dead workers and late calls while the caller never sleeps. A look takes 3 to
+# 5 µs per worker.
+LOOK_SECONDS = 0.05
+
+# Waits for workers to start and to end are not counted.
+UNCOUNTED = (Make, Close)
 
 # Let the event loop run at least this often, even if results are always there in time.
 TURN_SECONDS = 1e-3
@@ -80,10 +87,11 @@ class SyncWaiter:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._workers = engine.backend.workers
+        self._workers = engine.workers
         self._spinning = self._workers.spinning
         self._hooks = engine.hooks
-        self._waits = engine.collector.traffic.waits
+        self._waits = engine.waits
+        self._look_at = 0.0
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
@@ -101,26 +109,34 @@ class SyncWaiter:
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for some seconds."""
         end = None if seconds is None else time.monotonic() + seconds
-        with self.lock:
-            self._engine.look_after()
+        now = time.perf_counter()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            with self.lock:
+                self._engine.look_after()
         try:
             times = self._await(ticket, end)
         finally:
             if not ticket.done:
                 self.late = ticket
-        if times is not None:
-            self._waits.add(ticket.kind, times[1] - times[0])
+        if times is not None and ticket.kind not in UNCOUNTED:
+            self._waits.environments += times[1] - times[0]
         hooks = self._hooks
         if hooks.all:
             if times is not None:
                 hooks.after_wait(ticket.message.name, *times, in_task=False)
             if hooks.holds and is_step_result(ticket):
-                with self._engine.collector.traffic.holding(), Interruptible():
+                with self._engine.holding_back(), Interruptible():
                     hooks.hold(until(ticket, end))
+
+    def waiting(self, ticket: Ticket) -> None:
+        """Wait until a ticket is done, without being interrupted by signals in between."""
+        with Uninterrupted():
+            self.wait(ticket)
 
     def _await(self, ticket: Ticket, end: float | None) -> tuple[float, float] | None:
         """Wait, and return when that began and ended; ``None`` if the ticket was done."""
-        news = self._workers.news
+        news = partial(self._workers.news, self._engine.envs_until_wake)
         if ticket.done or (news() and self._ready(ticket)):
             return None
         begun = time.perf_counter()
@@ -241,17 +257,16 @@ class SyncWaiter:
 
 def close_quickly(engine: Engine) -> None:
     """Close environments at interpreter shutdown, without waiting long."""
-    if engine.life.closed:
+    life = engine.life
+    if life.closed:
         return
-    engine.life.fast_close = True
-    engine.life.forget_calls()
+    life.discard(close=True)
     waiter = SyncWaiter(engine)
     try:
-        for ticket, seconds in engine.life.closing():
+        for ticket, seconds in life.closing(fast=True):
             waiter.wait(ticket, seconds)
     finally:
-        engine.backend.release()
-        engine.life.release()
+        life.release()
 
 
 def is_step_result(ticket: Ticket) -> bool:
@@ -265,20 +280,29 @@ def until(ticket: Ticket, end: float | None = None) -> float | None:
 
 
 class AsyncWaiter:
-    """Waits on the running event loop, which runs other tasks meanwhile."""
+    """Waits on the running event loop, which runs other tasks meanwhile.
+
+    Attributes:
+        turn_at: When the loop must turn at the latest, even if results are always there in time.
+        lock: A lock in name only: one thread uses the engine.
+    """
+
+    lock = nullcontext()
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._workers = engine.backend.workers
+        self._workers = engine.workers
         self._spinning = self._workers.spinning
         self._spinning.limit = SPIN_SECONDS  # the loop has other things to do
         self._hooks = engine.hooks
-        self._waits = engine.collector.traffic.waits
+        self._waits = engine.waits
+        self._look_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
         self._sleepers = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._last_turn = 0.0
+        self._parked = False
+        self.turn_at = 0.0
 
     async def wait_at_most(self, ticket: Ticket, seconds: float) -> None:
         """Wait until a ticket is done, or for some seconds."""
@@ -295,35 +319,50 @@ class AsyncWaiter:
 
     def wait(self, ticket: Ticket) -> Generator[Any, None, None]:
         """Wait until a ticket is done."""
-        self._engine.look_after()
         begun = now = time.perf_counter()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            self._engine.look_after()
         slept = False
-        waited = not self.ready(ticket)
+        news = partial(self._workers.news, self._engine.envs_until_wake)
+        waited = not (ticket.done or (news() and self.ready(ticket)))
         if waited:
-            slept = not (yield from self._spin(ticket, begun + SPIN_SECONDS))
+            slept = not (yield from self._spin(ticket, news, begun + SPIN_SECONDS))
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
             self._spinning.learn(now - begun, slept=slept)
-            self._waits.add(ticket.kind, now - begun)
+            if ticket.kind not in UNCOUNTED:
+                self._waits.environments += now - begun
         hooks = self._hooks
         if hooks.all:
             if waited:
                 hooks.after_wait(ticket.message.name, begun, now, in_task=True)
             if hooks.holds and is_step_result(ticket):
-                with self._engine.collector.traffic.holding():
+                with self._engine.holding_back():
                     yield from hooks.holding(until(ticket))
         if slept:
-            self._last_turn = now
-        elif now - self._last_turn > TURN_SECONDS:
-            self._last_turn = now
-            yield
+            self.turn_at = now + TURN_SECONDS
+        elif now > self.turn_at:
+            yield from self.let_loop_turn()
 
-    def _spin(self, ticket: Ticket, end: float) -> Generator[Any, None, bool]:
+    @property
+    def has_more_to_do(self) -> bool:
+        """Whether :meth:`wait` is needed for a ticket that is done."""
+        return bool(self._hooks.all)
+
+    @types.coroutine
+    def let_loop_turn(self) -> Generator[Any, None, None]:
+        """Let other tasks of the loop run."""
+        self.turn_at = time.perf_counter() + TURN_SECONDS
+        yield
+
+    def _spin(
+        self, ticket: Ticket, news: Callable[[], bool], end: float
+    ) -> Generator[Any, None, bool]:
         """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""
         if not self._workers.watchable:
             return False
-        news = self._workers.news
         if self._spinning.spin(lambda: news() and self.ready(ticket), HOLD_SECONDS):
             return True
         while self._spinning.worth_spinning and time.perf_counter() < end:
@@ -360,12 +399,14 @@ class AsyncWaiter:
 
     def _stop_watching(self) -> None:
         """Tell the workers not to wake this process if nothing here sleeps."""
-        if not self._sleepers:
+        if not self._sleepers and self._parked:
+            self._parked = False
             self._workers.unpark()
             self._cancel_timer()
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Arrange to be woken, and take in completions that came just before."""
+        self._parked = True
         self._workers.park(self._engine.envs_until_wake)
         self._engine.poll()
         self._watch(loop)
@@ -381,6 +422,8 @@ class AsyncWaiter:
 
     def _wake(self) -> None:
         """Handle a wake-up from a descriptor or the timer."""
+        self._parked = False
+        self._cancel_timer()
         self._workers.unpark()
         self._engine.poll()
         self._engine.expire()

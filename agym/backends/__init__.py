@@ -1,8 +1,9 @@
-"""The option classes of the backends on which environments run."""
+"""The option classes of the backends on which environments run, and the names of backends."""
 
 from agym.backends.options import (
     Asyncio,
     Auto,
+    BackendName,
     BackendSpec,
     Native,
     Process,
@@ -11,4 +12,14 @@ from agym.backends.options import (
     Thread,
 )
 
-__all__ = ["Asyncio", "Auto", "BackendSpec", "Native", "Process", "Ray", "Serial", "Thread"]
+__all__ = [
+    "Asyncio",
+    "Auto",
+    "BackendName",
+    "BackendSpec",
+    "Native",
+    "Process",
+    "Ray",
+    "Serial",
+    "Thread",
+]

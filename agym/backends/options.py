@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -24,9 +24,6 @@ Strategy = Literal["spread", "pack"]
 
 # The lowest priority of a process.
 MOST_NICE = 19
-
-# Seconds. No caller computes for longer between a step and its result.
-MOST_OVERLAP = 24 * 3600.0
 
 # Ray's names of resources: as options of an actor, and in a placement group's bundle.
 RAY_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
@@ -85,6 +82,9 @@ class BackendSpec:
 
     name: ClassVar[str] = ""
 
+    # The class of its ports, or of a pool if it needs more than ports; or where to import it from.
+    port: ClassVar[Any] = None
+
     workers: int | None = None
 
     def __post_init__(self) -> None:
@@ -98,28 +98,13 @@ class Auto(BackendSpec):
 
     Example:
         >>> import agym
-        >>> backend = agym.backends.Auto(overlap=0.01)  # a gradient step takes 10 ms
-        >>> with agym.make("CartPole-v1", 2, backend=backend) as envs:
+        >>> with agym.make("CartPole-v1", 2, backend=agym.backends.Auto()) as envs:
         ...     observations, infos = envs.reset(seed=0)
 
     :func:`agym.plan` shows what it would choose, and why.
-
-    Attributes:
-        overlap: Seconds for which the caller computes between a step's dispatch and its result,
-            such as a gradient step. The more it is, the more worker processes are worth.
-
-    Raises:
-        UsageError: An option is invalid.
     """
 
     name = "auto"
-
-    overlap: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_overlap(self.overlap)
-        _set(self, overlap=float(self.overlap))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +118,7 @@ class Serial(BackendSpec):
     """
 
     name = "serial"
+    port = "agym.backends.serial.SerialPool"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +132,7 @@ class Thread(BackendSpec):
     """
 
     name = "thread"
+    port = "agym.backends.thread.ThreadPort"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +150,7 @@ class Native(BackendSpec):
     """
 
     name = "native"
+    port = "agym.backends.vector.VectorPool"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +187,7 @@ class Asyncio(LoopSpec):
     """
 
     name = "asyncio"
+    port = "agym.backends.loop.LoopPort"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +219,7 @@ class Process(LoopSpec):
     """
 
     name = "process"
+    port = "agym.backends.process.pool.ProcessPool"
 
     start_method: StartMethod | None = None
     pin: bool = False
@@ -281,6 +271,7 @@ class Ray(LoopSpec):
     """
 
     name = "ray"
+    port = "agym.backends.ray.pool.RayPool"
 
     address: str | None = None
     resources: Mapping[str, float] | None = None
@@ -326,32 +317,9 @@ class Ray(LoopSpec):
         return {RAY_RESOURCES.get(name, name): amount for name, amount in wanted.items() if amount}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Custom(BackendSpec):
-    """A third-party backend.
-
-    Attributes:
-        make: The subclass of :class:`~agym.backends.base.Backend`.
-    """
-
-    name = "custom"
-
-    make: Callable[[Any], Any]
-
-
 SPECS: dict[str, type[BackendSpec]] = {
     spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Native, Ray)
 }
-
-
-def check_overlap(overlap: Any) -> None:
-    """Check the seconds for which a caller computes while environments step.
-
-    Raises:
-        UsageError: It is not a number of seconds.
-    """
-    if not is_number(overlap) or not 0 <= overlap <= MOST_OVERLAP:
-        raise UsageError(f"overlap={overlap!r} must be a number of seconds, at most a day")
 
 
 def check_start_method(name: str, method: Any) -> None:

@@ -8,17 +8,14 @@ threads that the caller waits for.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from selectors import EVENT_READ
 from typing import Any, Generic, TypeVar
 
-from agym.backends.base import Backend, BackendOptions
-from agym.backends.parts import Workers
+from agym.protocol.messages.completions import Completion
 
 # Bells to read at once; more than one is rare.
 _READ = 64
@@ -30,8 +27,11 @@ Item = TypeVar("Item")
 class Outbox(Generic[Item]):
     """A queue that any thread fills and the caller's thread empties.
 
+    A pool's ports put what they report, each with itself: ``(port, completion)``.
+
     Attributes:
         on_ring: Called with each bell, by the thread that rings it.
+        fallen: The ports whose workers have ended early, each with what ended it.
     """
 
     def __init__(self) -> None:
@@ -39,6 +39,8 @@ class Outbox(Generic[Item]):
         # How many environments are in what was put and taken so far, and are to have been put
         # before the bell rings.
         self._envs_put = self._envs_taken = self._wake_at = 0
+        # Whether there may be an item that wakes the caller whatever it waits for.
+        self._alarming = False
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
@@ -48,6 +50,7 @@ class Outbox(Generic[Item]):
         self._lock = threading.RLock()
         self._asleep = False
         self.on_ring: Callable[[], None] | None = None
+        self.fallen: deque[tuple[Any, BaseException]] = deque()
 
     def put(self, item: Item, envs: int = 0) -> None:
         """Add an item, and wake the caller if it sleeps and waits for no more than that.
@@ -59,6 +62,7 @@ class Outbox(Generic[Item]):
         with self._lock:
             self._items.append((item, envs))
             self._envs_put += envs
+            self._alarming = self._alarming or not envs
             if not envs or self._envs_put >= self._wake_at:
                 self.ring()
 
@@ -76,15 +80,53 @@ class Outbox(Generic[Item]):
     def take(self) -> list[Item]:
         """Remove and return all items, the oldest first."""
         items: list[Item] = []
+        self._alarming = False
         while self._items:
             item, envs = self._items.popleft()
             self._envs_taken += envs
             items.append(item)
         return items
 
-    @property
-    def filled(self) -> bool:
-        return bool(self._items)
+    def collect(self) -> list[Completion]:
+        """Return the completions that ports have put, and settle them.
+
+        What ended a port is added to ``fallen``; what the port puts afterwards is dropped.
+        """
+        completions: list[Completion] = []
+        items: Any = self._items
+        self._alarming = False
+        while items:
+            (port, item), envs = items.popleft()
+            self._envs_taken += envs
+            if port.over:
+                continue
+            if type(item) is not Completion:
+                self._take(port, item, completions)
+                continue
+            number, start, stop, _ = item
+            pending, key = port.pending, (number, start)
+            if key in pending and pending[key][0] == stop:
+                del pending[key]
+            else:
+                port.settle(number, start, stop)
+            completions.append(item)
+        return completions
+
+    def _take(self, port: Any, item: Any, completions: list[Completion]) -> None:
+        try:
+            if isinstance(item, BaseException):
+                raise item
+            for completion in port.take(item):
+                completions.append(completion)  # noqa: PERF402 - what precedes an error counts
+        except BaseException as error:
+            if error is not item and not isinstance(error, Exception):
+                raise
+            port.over = True
+            self.fallen.append((port, error))
+
+    def news(self, envs: int = 1) -> bool:
+        """Whether ``envs`` environments are there, or something that wakes at once."""
+        return bool(self._items) and (self._alarming or self._envs_put >= self._envs_taken + envs)
 
     def waitables(self) -> Mapping[int, int]:
         """Return the descriptor that a bell makes readable."""
@@ -113,43 +155,3 @@ class Outbox(Generic[Item]):
         with self._lock:
             self._ours.close()
             self._theirs.close()
-
-
-class OutboxBackend(Backend, Workers, Generic[Item]):
-    """A backend whose completions come from other threads or from an event loop's tasks."""
-
-    _end: weakref.finalize[..., Any]
-
-    def __init__(self, options: BackendOptions) -> None:
-        super().__init__(options)
-        self._outbox: Outbox[Item] = Outbox()
-
-    @property
-    def workers(self) -> Workers:
-        return self
-
-    @property
-    def pids(self) -> Sequence[int | None]:
-        return [os.getpid()] * len(self.ranges)
-
-    @property
-    def finalized(self) -> bool:
-        return not self._end.alive
-
-    def abandon(self) -> bool:
-        """Close the sockets: threads and loop were not forked, the bell is the parent's."""
-        self._end.detach()
-        self._outbox.abandon()
-        return True
-
-    def waitables(self) -> Mapping[int, int]:
-        return self._outbox.waitables()
-
-    def on_ring(self, callback: Callable[[], None]) -> None:
-        self._outbox.on_ring = callback
-
-    def park(self, envs: int = 1) -> None:
-        self._outbox.park(envs)
-
-    def unpark(self) -> None:
-        self._outbox.unpark()

@@ -14,8 +14,10 @@ from typing import Any, Literal
 
 from agym._system.defer_signals import Interruptible
 from agym._system.isolation import NoRunningLoop
-from agym.backends.base import Backend, BackendOptions, Force, close_host, open_host
-from agym.backends.parts import Inline
+from agym.backends.options import BackendSpec
+from agym.backends.outbox import Outbox
+from agym.backends.pool import Pool
+from agym.backends.port import BackendOptions, Force, Port, close_host, open_host
 from agym.hosts.sync import SyncHost
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Operation
@@ -23,37 +25,41 @@ from agym.protocol.table import SlotTable
 from agym.protocol.typing import Array, Info
 
 
-class SerialBackend(Backend):
-    """Runs operations synchronously, in ``submit``."""
+class SerialPort(Port):
+    """Runs operations synchronously, in ``post``."""
 
-    def __init__(self, options: BackendOptions) -> None:
-        super().__init__(options)
+    polled = True
+    splits = False
+
+    @classmethod
+    def count(cls, spec: BackendSpec) -> int:
+        return 1
+
+    def __init__(
+        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
+    ) -> None:
+        super().__init__(worker, ids, options, outbox)
         self._host = SyncHost(
             options.factories, 0, options.autoreset, log=options.record_actions,
-            infos=options.infos, fleet=options.fleet,
+            infos=options.infos, limiter=options.limiter,
         )  # fmt: skip
         self._completions: list[Completion] = []
-        self._ended = False
         # Determined once, since asking costs time in each step. Environments that are made while a
         # loop runs, as in a notebook, are used there too.
         self._on_loop = not options.blocking or asyncio._get_running_loop() is not None
 
-    def start(self) -> None:
+    def start(self, make: Operation) -> None:
         with Interruptible(), self._hide_loop():
-            completion = open_host(self._host)
+            completion = open_host(self._host, make.number)
         self._completions.append(completion)
 
     def attach(self, table: SlotTable) -> None:
         self._host.attach(table)
 
-    def submit(self, operation: Operation) -> None:
+    def post(self, operation: Operation) -> None:
         with Interruptible(), self._hide_loop():
             completion = self._host.run(operation)
         self._completions.append(completion)
-
-    @property
-    def inline(self) -> Inline:
-        return self
 
     def step_inline(
         self, number: int, plane: int, parts: list[Any] | Array | None
@@ -69,23 +75,43 @@ class SerialBackend(Backend):
         self._completions.append(Completion(number, 0, host.stop, rest))
         return False
 
-    def poll(self) -> Sequence[Completion]:
+    def collect(self) -> Sequence[Completion]:
+        self.pending.clear()
         completions, self._completions = self._completions, []
         return completions
+
+    def news(self) -> bool:
+        return bool(self._completions)
 
     def close(self, force: Force = Force.NONE) -> None:
         with Interruptible(), self._hide_loop():
             completion = close_host(self._host)
         self._completions.append(completion)
-        self._ended = True
+        self.closed = True
 
     def _hide_loop(self) -> AbstractContextManager[None]:
         """Hide the caller's event loop from environments, if there is one."""
         return NoRunningLoop() if self._on_loop else nullcontext()
 
-    @property
-    def ended(self) -> bool:
-        return self._ended
+
+class SerialPool(Pool):
+    """One port, which exists from the beginning, since it is also the part that steps inline."""
+
+    kind: type[SerialPort] = SerialPort
+    inline: SerialPort
+
+    # The environments are all there is: they are closed at exit too, and a forked child has them.
+    finalized = False
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options, self.kind)
+        self.inline = super()._port(0)
+
+    def _port(self, worker: int) -> SerialPort:
+        return self.inline
+
+    def abandon(self) -> bool:
+        return False
 
     def release(self) -> None:
-        """The environments were all there was."""
+        """Nothing is left."""

@@ -42,12 +42,10 @@ class SpinPolicy:
     def __init__(self, limit: float = SPIN_SECONDS) -> None:
         self.limit = limit
         self._expected = 0.0
-        self._spent = False
 
     def spin(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
         """Spin for at most ``seconds``, or the limit; return whether it became ready."""
-        spent, self._spent = self._spent, False
-        if spent or not self.worth_spinning:
+        if not self.worth_spinning:
             return False
         end = time.perf_counter() + (self.limit if seconds is None else seconds)
         while time.perf_counter() < end:
@@ -55,10 +53,6 @@ class SpinPolicy:
             if ready():
                 return True
         return False
-
-    def spend(self) -> None:
-        """Note that the backend has watched for the end of the next wait in vain."""
-        self._spent = True
 
     @property
     def worth_spinning(self) -> bool:

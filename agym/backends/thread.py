@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import queue
 import threading
-import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
+from typing import Any
 
 from agym._system.pygame_support import lock_polygons
-from agym.backends.base import BackendOptions, Force, RunningHost, close_host, closed, open_host
-from agym.backends.outbox import Outbox, OutboxBackend
-from agym.backends.parts import Supervision
+from agym.backends.options import BackendSpec
+from agym.backends.outbox import Outbox
+from agym.backends.port import (
+    BackendOptions,
+    Force,
+    Port,
+    RunningHost,
+    close_host,
+    closed,
+    open_host,
+)
 from agym.hosts.sync import SyncHost
-from agym.protocol.messages.completions import Completion, Payload
-from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exception
-from agym.protocol.messages.operations import FAULT, OPEN, Make, Operation
+from agym.protocol.messages.failures import Failure, describe_exception
+from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
 
 # Without ``workers``, each environment gets a thread of its own, up to this many.
@@ -68,65 +73,76 @@ class WriteGuard:
             self.withdrawn = True
 
 
-class ThreadWorker:
-    """A thread, and the caller's record of it.
+class ThreadPort(Port):
+    """A thread, which refers to its port but never to the pool: so collecting that ends it.
 
     Attributes:
-        ids: Its environments.
         inbox: Operations and tables for the thread; ``None`` to end.
-        pending: The operations that it was given and has not completed, in order.
         guard: Its permission to write rows.
         marker: The id of the running environment, plus one.
         host: Its host, which only the thread uses.
-        death: Why it was given up, ``None`` while it is in use.
-        ended: It has closed its environments.
     """
 
+    replaceable = True
+
+    @classmethod
+    def count(cls, spec: BackendSpec) -> int:
+        return spec.workers or MAX_THREADS
+
     def __init__(
-        self, ids: range, make: MakeHost, outbox: Outbox[WorkerReply], number: int
+        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
     ) -> None:
-        """Start the thread. ``make`` is not kept, since it refers to the backend."""
-        self.ids = ids
+        super().__init__(worker, ids, options, outbox)
         self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
-        self.pending: deque[Operation] = deque()
         self.guard = WriteGuard()
         self.marker = [0]
-        self.death: WorkerDeath | None = None
-        self.ended = False
-        self.host = host = make(ids, self.guard, self.marker)
+        self.host = self._make_host()
+        self._given_up = False
+
+    def _make_host(self) -> RunningHost:
+        """Create the host; no environment is constructed yet."""
+        options = self.options
+        return SyncHost(
+            options.some(self.ids), self.ids.start, options.autoreset,
+            catch=BaseException, log=options.record_actions,
+            marker=self.marker if options.track_running else None, guard=self.guard,
+            infos=options.infos, limiter=options.limiter, closes_within=self.guard.closing.wait,
+        )  # fmt: skip
+
+    def start(self, make: Operation) -> None:
         # A daemon, since a thread that hangs cannot be killed and must not keep Python alive.
         self.thread = threading.Thread(
-            target=self._work, args=(host, outbox, number), name=f"agym-{ids.start}", daemon=True
+            target=self._work, args=(make.number,), name=f"agym-{self.ids.start}", daemon=True
         )
-        self.pending.append(Operation(number, ids.start, ids.stop, Make()))
         self.thread.start()
 
-    def give(self, operation: Operation) -> None:
-        self.pending.append(operation)
+    def attach(self, table: SlotTable) -> None:
+        self.inbox.put(table)
+
+    def post(self, operation: Operation) -> None:
         self.inbox.put(operation)
 
-    def _work(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
+    def _work(self, number: int) -> None:
         """Run the thread, and report what ends it early.
 
         That is never an exception of an environment, because the host catches those.
         """
         try:
-            self._serve(host, outbox, number)
+            self._serve(number)
         except BaseException as error:
-            outbox.put((self, error))
+            self.report(error)
         try:
-            completion = close_host(host)
+            completion = close_host(self.host)
         except BaseException as error:
-            completion = closed(host, [Failure.of(error, host.first, "close")])
-        outbox.put((self, completion))
-        self.ended = True
-        outbox.ring()
+            completion = closed(self.host, [Failure.of(error, self.ids.start, "close")])
+        self.report(completion)
 
-    def _serve(self, host: RunningHost, outbox: Outbox[WorkerReply], number: int) -> None:
+    def _serve(self, number: int) -> None:
+        host, outbox = self.host, self.outbox
         made = open_host(host, number)
         if made.payload and any(each.render_mode for each in made.payload.values.values()):
             lock_polygons()
-        outbox.put((self, made))
+        self.report(made)
         while (item := self.inbox.get()) is not None and not self.guard.withdrawn:
             if isinstance(item, SlotTable):
                 host.attach(item)
@@ -134,139 +150,30 @@ class ThreadWorker:
                 completion = host.run(item)
                 outbox.put((self, completion), completion.num_without_problem)
 
-
-# A worker, and a completion or what ended its thread.
-WorkerReply = tuple[ThreadWorker, Completion | BaseException]
-MakeHost = Callable[[range, WriteGuard, list[int]], RunningHost]
-
-
-class ThreadBackend(OutboxBackend[WorkerReply], Supervision):
-    """Divides environments among threads."""
-
-    def __init__(self, options: BackendOptions) -> None:
-        super().__init__(options)
-        self.ranges = options.ranges(options.spec.workers or MAX_THREADS)
-        self._workers: list[ThreadWorker] = []
-        self._abandoned: list[ThreadWorker] = []
-        self._table: SlotTable | None = None
-        self._completions: list[Completion] = []
-        self._given_up = False
-        # Threads hold no reference to the backend, so that collecting it ends them.
-        self._end = weakref.finalize(self, _end, self._workers, self._abandoned, self._outbox)
-
-    def start(self) -> None:
-        """Start the threads, which construct environments concurrently."""
-        for ids in self.ranges:
-            self._workers.append(ThreadWorker(ids, self._make_host, self._outbox, OPEN))
-
-    def attach(self, table: SlotTable) -> None:
-        self._table = table
-        for worker in self._workers:
-            worker.inbox.put(table)
-
-    def submit(self, operation: Operation) -> None:
-        for worker in self._workers:
-            for piece in self._split(operation, worker.ids):
-                if worker.death is not None:
-                    payload = Payload(problems=[worker.death])
-                    self._completions.append(Completion(*piece.span, payload))
-                else:
-                    worker.give(piece)
-
-    def _make_host(self, ids: range, guard: WriteGuard, marker: list[int]) -> RunningHost:
-        """Create the host of a thread; no environment is constructed yet."""
-        options = self.options
-        return SyncHost(
-            options.factories[ids.start : ids.stop], ids.start, options.autoreset,
-            catch=BaseException, log=options.record_actions,
-            marker=marker if options.track_running else None, guard=guard, infos=options.infos,
-            fleet=options.fleet, closes_within=guard.closing.wait,
-        )  # fmt: skip
-
-    def _split(self, operation: Operation, ids: range) -> list[Operation]:
-        """Return the parts of an operation that a thread runs in one go."""
-        return operation.split(ids)
-
-    def poll(self) -> Sequence[Completion]:
-        """Return new completions, except those of abandoned threads."""
-        completions, self._completions = self._completions, []
-        for worker, reply in self._outbox.take():
-            if worker.death is not None:
-                continue
-            if isinstance(reply, BaseException):
-                reason = f"its thread raised {describe_exception(reply)}"
-                completions += self._give_up(worker, reason, reply)
-                continue
-            if worker.pending:
-                worker.pending.popleft()
-            completions.append(reply)
-        return completions
-
     @property
-    def supervision(self) -> Supervision:
-        return self
+    def running(self) -> int | None:
+        mark = self.marker[0]  # read once, because the thread may still change it
+        return mark - 1 if mark else None
 
-    def end_worker(self, worker: int, reason: str) -> None:
-        """Abandon a thread."""
-        completed = self.poll()  # first, since it replaces the list
-        self._completions += completed
-        hung = self._workers[worker]
-        if hung.death is None:
-            self._completions += self._give_up(hung, reason)
-            self._outbox.ring()
+    def kill(self) -> None:
+        """Abandon the thread."""
+        self.guard.withdraw()
+        self.inbox.put(None)
 
-    def _give_up(
-        self, worker: ThreadWorker, reason: str, cause: BaseException | None = None
-    ) -> list[Completion]:
-        """Report the death of a thread that hangs or has ended, for all that is pending too."""
-        worker.guard.withdraw()
-        worker.inbox.put(None)
-        self._abandoned.append(worker)
-        doing = dict.fromkeys(worker.ids, "idle")
-        for operation in reversed(worker.pending):
-            span = range(operation.start, operation.stop)
-            doing.update(dict.fromkeys(span, operation.message.name))
-        mark = worker.marker[0]  # read once, because the thread may still change it
-        worker.death = death = WorkerDeath(
-            self._workers.index(worker), None, None, worker.ids, reason, doing,
-            mark - 1 if mark else None, late=cause is None, cause=cause,
-        )  # fmt: skip
-        fault = FAULT, worker.ids.start, worker.ids.stop
-        spans = [fault, *(operation.span for operation in worker.pending)]
-        return [Completion(*span, Payload(problems=[death])) for span in spans]
-
-    def replace_worker(self, worker: int, number: int) -> None:
-        new = ThreadWorker(self.ranges[worker], self._make_host, self._outbox, number)
-        self._workers[worker] = new
-        if self._table is not None:
-            new.inbox.put(self._table)
+    def explain(self, error: BaseException | None) -> str:
+        assert error is not None
+        return f"its thread raised {describe_exception(error)}"
 
     def close(self, force: Force = Force.NONE) -> None:
-        """Ask threads to end, or give them up: these end when their environment returns."""
-        for worker in self._workers:
-            worker.guard.closing.set()
-            worker.inbox.put(None)
-        self._given_up = force is Force.KILL
-
-    @property
-    def ended(self) -> bool:
-        return self._given_up or all(w.ended or w.guard.withdrawn for w in self._workers)
+        """Ask the thread to end, or give it up: it ends when its environment returns."""
+        self.guard.closing.set()
+        self.inbox.put(None)
+        if force is Force.KILL:
+            self._given_up = self.closed = True
 
     def release(self) -> None:
-        """Wait for the threads that are about to end, and close the outbox."""
-        if self.finalized:
-            return
-        self._end()
-        self._table = None
-        if not self._given_up:
-            for worker in self._workers:
-                if not worker.guard.withdrawn:
-                    worker.thread.join()
+        self.inbox.put(None)
 
-
-def _end(
-    workers: list[ThreadWorker], abandoned: list[ThreadWorker], outbox: Outbox[WorkerReply]
-) -> None:
-    for worker in [*workers, *abandoned]:
-        worker.inbox.put(None)
-    outbox.close()
+    def join(self) -> None:
+        if not self.guard.withdrawn and not self._given_up:
+            self.thread.join()

@@ -10,10 +10,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
 
+from agym import make
 from agym._system.cpus import available_cores
-from agym.api.make import make
 from agym.api.options.environments import find_spec
-from agym.backends.options import BackendName
+from agym.backends import BackendName
 from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agym.api.make import make_async
+from agym import make_async
 from agym.api.options.environments import find_spec
 from agym.cli.options import Port, finite
 from agym.cli.watch import DEFAULT_SPEED, welcome

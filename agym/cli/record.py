@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-from agym.api.make import make
+from agym import make
 from agym.api.options.environments import find_spec
-from agym.backends.options import BackendName
+from agym.backends import BackendName
 from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs, Seed, finite
 from agym.tools.video.movie import check_path

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from agym.api.options.environments import find_spec
-from agym.backends.options import BackendName
+from agym.backends import BackendName
 from agym.cli.console import console
 from agym.cli.options import NumEnvs, finite
 from agym.errors import UsageError

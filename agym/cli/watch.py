@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from agym.api.make import make_async
+from agym import make_async
 from agym.api.options.environments import find_spec
-from agym.backends.options import BackendName
+from agym.backends import BackendName
 from agym.cli.console import console
 from agym.cli.options import NumEnvs, Port, Seed, finite
 from agym.errors import UsageError

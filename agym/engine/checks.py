@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agym.backends.base import Backend
+from agym.backends.pool import Pool
 from agym.engine.batches.out_target import OutTarget
+from agym.engine.calls.collector import Collector
 from agym.engine.calls.dispatcher import Dispatcher
-from agym.engine.collector import Collector
-from agym.engine.opening import Opened
+from agym.engine.opened import Opened
 from agym.engine.status import EnvStatus
 from agym.errors import BusyError, ClosedError, UsageError
 from agym.protocol.arguments import Ids, parse_env_ids
@@ -38,7 +38,7 @@ class Checks:
     forked = False
 
     def __init__(
-        self, backend: Backend, status: EnvStatus, dispatcher: Dispatcher, collector: Collector
+        self, backend: Pool, status: EnvStatus, dispatcher: Dispatcher, collector: Collector
     ) -> None:
         self._backend = backend
         self._status = status
@@ -73,15 +73,15 @@ class Checks:
     def steppable(self, ids: Ids) -> None:
         """Refuse environments that still step, or that must be reset first."""
         self._collector.sent.check(ids)
-        scheduler = self._dispatcher.scheduler
-        if not scheduler.idle:
+        queues = self._dispatcher.queues
+        if not queues.idle:
             self._collector.poll()
-            busy = scheduler.stepping(ids)
+            busy = queues.stepping(ids)
             supervision = self._backend.supervision
             if busy is not None and supervision is not None:
                 supervision.check_workers()
                 self._collector.poll()
-                busy = scheduler.stepping(ids)
+                busy = queues.stepping(ids)
             if busy is not None:
                 raise BusyError(STEPPING.format(busy))
         self._status.check_ready(ids)

@@ -1,23 +1,29 @@
-"""The life of a set of environments, from opening to the end of its workers."""
+"""The life of a set of environments, from opening to the end of its workers.
+
+It also says what the environments are like, and what is known of their run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agym._system.files import os_errors_as_usage_errors
 from agym._system.fork_safety import abandon_in_forks
-from agym.backends.base import Backend, Force
+from agym.backends.pool import Pool
+from agym.backends.port import Force
+from agym.engine.calls.collector import Collector
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.checks import FORKED, Checks
-from agym.engine.collector import Collector
 from agym.engine.faults.fault_log import FaultLog
-from agym.engine.stats import Statistics
+from agym.engine.stats import Statistics, Stats, Traffic
 from agym.engine.status import EnvStatus
 from agym.errors import ClosedError
+from agym.protocol.messages.completions import Description
 from agym.protocol.messages.operations import CLOSE, OPEN, Close, Make
+from agym.protocol.table import SlotTable
 
-# Seconds for workers to close, to terminate and to be killed; then the same for ``fast_close``.
+# Seconds for workers to close, to terminate and to be killed; then the same for a fast close.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
 FAST_CLOSE_SECONDS = (1.0, 0.3, 0.3)
 
@@ -26,16 +32,15 @@ class Life:
     """Opens and closes environments.
 
     Attributes:
-        fast_close: Wait only briefly for environments when closing, since the program is ending.
+        statistics: What ``stats`` returns.
         released: Nothing is left to close.
     """
 
-    fast_close = False
     released = False
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Pool,
         status: EnvStatus,
         dispatcher: Dispatcher,
         collector: Collector,
@@ -49,7 +54,7 @@ class Life:
         self._dispatcher = dispatcher
         self._collector = collector
         self._checks = checks
-        self._statistics = statistics
+        self.statistics = statistics
         self._fault_log = fault_log
 
     def open(self) -> Ticket:
@@ -61,8 +66,11 @@ class Life:
         self._collector.poll()
         return ticket
 
-    def closing(self) -> Iterator[tuple[Ticket, float]]:
+    def closing(self, *, fast: bool = False) -> Iterator[tuple[Ticket, float]]:
         """Ask the workers to close, then terminate them, then kill them.
+
+        Args:
+            fast: Wait only briefly for environments, since the program is ending.
 
         Yields:
             The ticket to wait for, and how many seconds at most before the next measure.
@@ -73,14 +81,14 @@ class Life:
             self.discard()
             return
         if self._collector.rows.opened is not None:
-            self._statistics.keep()
+            self.statistics.keep()
         self._fault_log.log_left_out()
         self._status.all_ready = False
         for ticket in self._collector.tickets:
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         closing = self._dispatcher.tickets[CLOSE] = Ticket(CLOSE, Close(), self._all)
         self._collector.closing = closing
-        seconds = FAST_CLOSE_SECONDS if self.fast_close else GRACE_SECONDS
+        seconds = FAST_CLOSE_SECONDS if fast else GRACE_SECONDS
         for force, grace in zip(Force, seconds, strict=True):
             self._backend.close(force)
             self._collector.poll()
@@ -89,21 +97,22 @@ class Life:
                 return
 
     def release(self) -> None:
-        """Release the slot table. The caller's views of it keep its memory alive."""
+        """Release what is left. The caller's views of the slot table keep its memory alive."""
+        self._backend.release()
         self._dispatcher.close()
         self._collector.rows.opened = None
         self.released = True
 
-    def forget_calls(self) -> None:
-        """Drop all calls under way without finishing them: the interpreter is shutting down."""
+    def discard(self, *, close: bool = False) -> None:
+        """Drop all calls under way without finishing them: the interpreter shuts down.
+
+        With ``close``, closing follows; else the environments are closed as they are.
+        """
         self._dispatcher.tickets.clear()
         self._collector.sent.receivers.clear()
-
-    def discard(self) -> None:
-        """Mark the environments closed without closing anything: the interpreter shuts down."""
-        self.forget_calls()
-        self._end()
-        self.released = True
+        if not close:
+            self._end()
+            self.released = True
 
     def abandon(self) -> None:
         """Mark the environments closed in a forked child, which does not have the workers."""
@@ -120,6 +129,55 @@ class Life:
         self._status.all_ready = False
         self._collector.closing = closing = Ticket(CLOSE, Close(), ())
         closing.done = True
+
+    # ---------------------------------------------------------------- what is known
+
+    def check_open(self) -> None:
+        """Refuse environments that are closed, or not open yet.
+
+        Raises:
+            ClosedError: They are.
+        """
+        self._checks.opened()
+
+    def description(self, env_id: int = 0) -> Description:
+        """Return what an environment is like; known once it was opened."""
+        return self._collector.rows.described.of(env_id)
+
+    @property
+    def table(self) -> SlotTable:
+        """The slot table.
+
+        Raises:
+            ClosedError: The environments are closed, or not open yet.
+        """
+        return self._checks.opened().table
+
+    def stats(self) -> Stats:
+        """Read the statistics, without waiting for workers or slowing them down.
+
+        Raises:
+            ClosedError: The environments were never open, or belong to another process.
+        """
+        if self.statistics.last is not None:
+            return self.statistics.last
+        self._checks.opened()
+        self._collector.poll()
+        return self.statistics.reader()()
+
+    @property
+    def remark(self) -> str:
+        """What was learned from the first steps, in a sentence; empty if nothing was."""
+        return self._collector.traffic.remark
+
+    def learn_by(self, learn: Callable[[Traffic], None]) -> None:
+        """Have the first steps timed, to learn from them."""
+        learn(self._collector.traffic)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the environments are made and not closed."""
+        return self._collector.rows.opened is not None
 
     @property
     def closed(self) -> bool:

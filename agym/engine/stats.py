@@ -6,19 +6,19 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from agym.backends.base import Backend
-from agym.engine.batches.env_rows import EnvRows
+from agym.backends.pool import Pool
 from agym.engine.calls.waits import NO_WAIT, LoopLag, Waited, Waits
 from agym.engine.faults.recovery import Recovery
-from agym.engine.hooks.hooks import Hooks
+from agym.engine.hooks import Hooks
+from agym.engine.opened import EnvRows
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.failures import name_envs
-from agym.protocol.metrics.gauges import FLEET_SUMS, WAKING, Gauges, clock, percentiles
+from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
 from agym.protocol.typing import Array
 
 # A straggler's median step takes more than this many times the median of all environments.
@@ -96,35 +96,6 @@ class WorkerStats:
 
 
 @dataclass(frozen=True)
-class FleetStats:
-    """What the options of :class:`~agym.Fleet` did so far, over all environments.
-
-    Example:
-        >>> import agym
-        >>> fleet = agym.Fleet(rate_limit=200)
-        >>> with agym.make("CartPole-v1", 2, fleet=fleet) as envs:
-        ...     observations, infos = envs.reset(seed=0)
-        ...     envs.stats().fleet.rate_waited > 0
-        True
-
-    Attributes:
-        rate_waited: Seconds that calls waited for their turn, summed over environments.
-        hedged: Steps that were made a second time.
-        hedges_won: Steps of which the second call returned first.
-    """
-
-    rate_waited: float = 0.0
-    hedged: int = 0
-    hedges_won: int = 0
-
-    @classmethod
-    def read(cls, gauges: Gauges) -> FleetStats:
-        """Sum the gauges."""
-        waited, hedged, won = (int(gauges.arrays[name].sum()) for name in FLEET_SUMS)
-        return cls(waited / 1e9, hedged, won)
-
-
-@dataclass(frozen=True)
 class Stats:
     """The statistics of a run; times are averages in seconds.
 
@@ -153,7 +124,6 @@ class Stats:
         loop_lag: How late the caller's event loop runs callbacks; ``None`` without one, and before
             it has awaited environments for 20 ms.
         remark: What was learned from these steps, in a sentence; usually empty.
-        fleet: What the options of :class:`~agym.Fleet` did.
     """
 
     seconds: float
@@ -168,7 +138,6 @@ class Stats:
     remark: str = ""
     waited: Waited = NO_WAIT
     loop_lag: LoopLag | None = None
-    fleet: FleetStats = FleetStats()
 
     @property
     def cost(self) -> float:
@@ -177,16 +146,15 @@ class Stats:
 
     def __repr__(self) -> str:
         steps = sum(env.steps for env in self.envs)
-        parts = {
-            "queue": self.queue,
-            "environments": self.work,
-            "transport": self.transport,
-            "then caller": self.caller,
-        }
+        parts = zip(
+            ("queue", "environments", "transport", "then caller"),
+            (self.queue, self.work, self.transport, self.caller),
+            strict=True,
+        )
         lines = [
             f"{len(self.envs)} environments, {steps} steps in {self.seconds:.1f} s",
             f"  limited by: {self.limit}",
-            "  a step: " + ", ".join(f"{name} {_micro(part)}" for name, part in parts.items()),
+            "  a step: " + ", ".join(f"{name} {1e6 * part:.0f} µs" for name, part in parts),
         ]
         for worker in self.workers:
             memory = "gone" if worker.rss is None else f"{worker.rss / 1e6:.0f} MB"
@@ -194,41 +162,31 @@ class Stats:
                 f"  worker {worker.worker} (pid {worker.pid}): {worker.busy:.0%} busy, {memory},"
                 f" {worker.restarts} restarts, {name_envs(worker.env_ids)}"
             )
-        faults = {env.env_id: env.faults for env in self.envs if env.faults}
-        if faults:  # including those that were handled without being raised
-            lines.append(f"  faults: {sum(faults.values())}, in {name_envs([*faults])}")
-        if self.stragglers:
-            lines.append(f"  stragglers: {name_envs(self.stragglers)}")
-        if self.fleet != FleetStats():
-            fleet = {field.name: getattr(self.fleet, field.name) for field in fields(self.fleet)}
-            done = ", ".join(f"{name} {value:.6g}" for name, value in fleet.items() if value)
-            lines.append(f"  fleet: {done}")
-        if str(self.waited):
-            lines.append(f"  waited for: {self.waited}")
-        if self.loop_lag is not None:
-            lines.append(f"  event loop: {self.loop_lag}")
-        if self.cost:
-            lines.append(f"  cost: {self.cost:.6g}")
+        faults = sum(env.faults for env in self.envs)  # also those that were not raised
+        faulty = [env.env_id for env in self.envs if env.faults]
+        notes = {
+            "faults": faults and f"{faults}, in {name_envs(faulty)}",
+            "stragglers": self.stragglers and name_envs(self.stragglers),
+            "waited for": str(self.waited),
+            "event loop": self.loop_lag,
+            "cost": self.cost and f"{self.cost:.6g}",
+        }
+        lines += [f"  {name}: {note}" for name, note in notes.items() if note]
         if self.remark:
             lines.append(f"  {self.remark}")
         return "\n".join(lines)
-
-
-def _micro(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} µs"
 
 
 class Traffic:
     """Times some steps of all environments, from dispatch to result.
 
     Attributes:
-        left: How many steps are left until one is timed; the short way counts by itself.
+        left: How many steps are left until one is timed; whoever dispatches one counts it.
         returned: When the last timed step came back, until the caller's next step.
         following: The number of the latest step that is timed, and when it was dispatched.
         opened: When the environments were made.
-        first: The first timed steps: from dispatch to the end of the last environment, and what all
-            workers took together, in nanoseconds.
-        learn: Called once with these; ``None`` if nobody wants to know.
+        learn: Called once with the first timed steps: from dispatch to the end of the last
+            environment, and what all workers took together, in nanoseconds.
         remark: What was learned, in a sentence.
         waits: What the caller waited for.
     """
@@ -248,13 +206,7 @@ class Traffic:
         self._held = 0.0  # as a share of the time between the latest two results
         self._release = 0.0
         self.opened = time.monotonic()
-        self.first: list[tuple[int, int]] = []
-
-    def dispatch(self, number: int) -> None:
-        """Note that a step of all environments is dispatched while none is under way."""
-        self.left -= 1
-        if self.returned or not self.left:
-            self.begin(number)
+        self._first: list[tuple[int, int]] = []
 
     def begin(self, number: int) -> int:
         """Time the caller before this step, and the step if it is due; return when it began."""
@@ -297,10 +249,10 @@ class Traffic:
         self._work += max(end - begin for begin, end in zip(began, ended, strict=True))
         self._transport += max(0, now - max(ended))
         if self.learn is not None:
-            self.first.append((max(ended) - followed, sum(ended) - sum(began)))
-            if len(self.first) == FIRST:
+            self._first.append((max(ended) - followed, sum(ended) - sum(began)))
+            if len(self._first) == FIRST:
                 learn, self.learn = self.learn, None
-                learn(self.first)
+                learn(self._first)
 
     def read(
         self,
@@ -312,48 +264,31 @@ class Traffic:
     ) -> Stats:
         seconds = time.monotonic() - self.opened
         workers = tuple(
-            WorkerStats(
-                worker,
-                ids,
-                pid,
-                gauges.busy[ids.start] / 1e9 / seconds,
-                restarts[worker],
-                _rss(pid),
-            )
-            for worker, (ids, pid) in enumerate(zip(ranges, pids, strict=True))
+            WorkerStats(k, ids, pid, gauges.busy[ids.start] / 1e9 / seconds, restarts[k], _rss(pid))
+            for k, (ids, pid) in enumerate(zip(ranges, pids, strict=True))
         )
         times = percentiles(gauges.arrays["times"], (0.5, 0.99))
         steps = gauges.totals(ranges).tolist()
         envs = tuple(
-            EnvStats(
-                i,
-                steps[i],
-                gauges.episodes[i],
-                p50,
-                p99,
-                faults[i],
-                gauges.cost[i],
-            )
-            for ids in ranges
-            for i, (p50, p99) in zip(ids, times[ids.start : ids.stop], strict=True)
+            EnvStats(i, steps[i], gauges.episodes[i], p50, p99, faults[i], gauges.cost[i])
+            for i, (p50, p99) in enumerate(times)
         )
         scale = 1e9 * max(1, self._followed)
         queue, transport = self._queue / scale, self._transport / scale
         work, caller = self._work / scale, self._caller / scale
-        limit = self._limit(queue + transport, work, caller, max(w.busy for w in workers))
+        shares = {"environments": work, "transport": queue + transport, "caller": caller}
+        if self._held > 0.5 and self._hooks.holds:
+            limit = "page"
+        elif self._followed:
+            limit = max(shares, key=shares.__getitem__)
+        else:  # only single environments were stepped, or results were held back
+            busiest = max(worker.busy for worker in workers)
+            limit = "environments" if busiest > 0.5 else "caller"
         return Stats(
             seconds, envs, workers, queue, transport, work, caller, limit,
-            _stragglers(envs, ranges), self.remark, fleet=FleetStats.read(gauges),
-            waited=self.waits.read(gauges, FOLLOWED), loop_lag=self.waits.lag.read(),
+            _stragglers(envs, ranges), self.remark, self.waits.read(gauges),
+            self.waits.lag.read(),
         )  # fmt: skip
-
-    def _limit(self, transport: float, work: float, caller: float, busiest: float) -> str:
-        if self._held > 0.5 and self._hooks.holds:
-            return "page"
-        if not self._followed:  # only single environments were stepped, or results were held back
-            return "environments" if busiest > 0.5 else "caller"
-        shares = {"environments": work, "transport": transport, "caller": caller}
-        return max(shares, key=lambda name: shares[name])
 
 
 class Statistics:
@@ -367,32 +302,31 @@ class Statistics:
     last: Stats | None = None
     restored = False
 
-    def __init__(
-        self, traffic: Traffic, rows: EnvRows, backend: Backend, recovery: Recovery
-    ) -> None:
+    def __init__(self, traffic: Traffic, rows: EnvRows, backend: Pool, recovery: Recovery) -> None:
         self._traffic = traffic
         self._rows = rows
         self._backend = backend
         self._recovery = recovery
 
+    @property
+    def gauges(self) -> Gauges:
+        """The workers' counters."""
+        assert self._rows.opened is not None
+        return self._rows.opened.table.gauges
+
     def reader(self) -> Callable[[], Stats]:
         """Return a function that reads the statistics at any time, in any thread."""
-        assert self._rows.opened is not None
-        gauges, backend, recovery = self._rows.opened.table.gauges, self._backend, self._recovery
+        gauges, backend, recovery = self.gauges, self._backend, self._recovery
         return lambda: self._traffic.read(
-            gauges,
-            backend.ranges,
-            backend.workers.pids,
-            recovery.fault_log.counts,
-            recovery.workers.restarts,
-        )
+            gauges, backend.ranges, backend.workers.pids,
+            recovery.fault_log.counts, recovery.workers.restarts,
+        )  # fmt: skip
 
     def steps(self) -> Array:
         """Return the number of steps so far of each environment; callable in any thread."""
         if self.last is not None:
             return np.array([env.steps for env in self.last.envs])
-        assert self._rows.opened is not None
-        return self._rows.opened.table.gauges.totals(self._backend.ranges)
+        return self.gauges.totals(self._backend.ranges)
 
     def unstepped(self) -> Ids:
         """Return the environments without a step so far, whose first episode is still to come."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agym.backends.base import Backend
+from agym.backends.pool import Pool
 from agym.errors import ClosedError, ResetNeededError, group_errors
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
@@ -127,7 +127,7 @@ class WorkerLog:
         dead: The workers that have ended and were not replaced.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Pool) -> None:
         self.restarts = [0] * len(backend.ranges)
         self.dead: set[int] = set()
         self._backend = backend

@@ -13,12 +13,10 @@ from agym.errors import UsageError
 from agym.hosts.async_env import AnySpace
 from agym.hosts.episode import EpisodeRule
 from agym.hosts.factories import Factory, is_coroutine_env
-from agym.hosts.fleet.setup import FleetSetup
-from agym.hosts.fleet.turns import LoopTurns, Turns
+from agym.hosts.rate_limit import LoopTurns, RateLimiter, Turns
 from agym.hosts.rows import Extra, Results
 from agym.hosts.slot import Shared, Slot
 from agym.protocol.arguments import check_made
-from agym.protocol.frames import Frames
 from agym.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.protocol.messages.completions import Description
 from agym.protocol.messages.failures import Failure
@@ -56,7 +54,7 @@ class Host:
         marker: RunningSlot | None = None,
         guard: AbstractContextManager[None] | None = None,
         infos: InfoPolicy = ALL_INFOS,
-        fleet: FleetSetup | None = None,
+        limiter: RateLimiter | None = None,
         closes_within: Callable[[float], bool] | None = None,
     ) -> None:
         """Store the arguments; :meth:`make` makes the environments.
@@ -71,8 +69,8 @@ class Host:
             marker: ``marker[0]`` is the id of the running environment plus one, else 0.
             guard: Held while rows of the table are written.
             infos: Which infos to return.
-            fleet: How environments are called.
-            closes_within: Waits for a turn; see :class:`~agym.hosts.fleet.turns.Turns`.
+            limiter: Limits the rate of calls.
+            closes_within: Waits for a turn; see :class:`~agym.hosts.rate_limit.Turns`.
         """
         self.first = first
         self.stop = first + len(factories)
@@ -81,7 +79,8 @@ class Host:
         self._exact = not getattr(factories[0], "loose_spaces", False)
         self._marker = marker
         self._guard = guard
-        self._fleet = fleet or FleetSetup()
+        self._limiter = limiter
+        self._closes_within = closes_within
         self.shared = Shared(
             EpisodeRule(autoreset),
             InfoFilter(infos, len(factories)),
@@ -92,18 +91,6 @@ class Host:
             recording=log,
             coroutines=self.coroutines,
         )
-        if self._fleet.limiter is not None:
-            kind = LoopTurns if self.coroutines else Turns
-            self.shared.turns = kind(self._fleet.limiter, first, closes_within)
-
-    @property
-    def frames(self) -> Frames:
-        """Transfers rendered frames to the caller."""
-        return self.shared.frames
-
-    @frames.setter
-    def frames(self, frames: Frames) -> None:
-        self.shared.frames = frames
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         """Construct the environments, one after the other.
@@ -143,7 +130,6 @@ class Host:
         """Describe a new environment; refuse one of the wrong kind."""
         if is_coroutine_env(env) is not self.coroutines:
             raise UsageError(_wrong_kind(env))
-        self._fleet.check_hedge(env, coroutine=self.coroutines)
         return replace(_describe(env), exact=self._exact)
 
     def _make_another(self, slot: Slot) -> Any:
@@ -170,8 +156,9 @@ class Host:
         self.shared.layout = table.observation
         self.shared.meter = Meter(table.gauges, self.first)
         self.shared.results = Results(table, self.first, self.stop, self._guard)
-        if self.shared.turns is not None:
-            self.shared.turns.attach(table.gauges)
+        if self._limiter is not None:
+            turns = LoopTurns if self.coroutines else Turns
+            self.shared.turns = turns(self._limiter, self.first, table.gauges, self._closes_within)
 
     def _failure(self, error: BaseException, slot: Slot, operation: str, action: Any) -> Failure:
         """Return the failure of an environment that raised; during a reset it is the reset's."""

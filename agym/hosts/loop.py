@@ -26,7 +26,6 @@ from gymnasium.vector import AutoresetMode
 from agym.hosts.base import Host, RunningSlot
 from agym.hosts.episode import Phase
 from agym.hosts.factories import Factory
-from agym.hosts.fleet.hedging import Hedge
 from agym.hosts.rows import Extra
 from agym.hosts.slot import PROGRAMS, Program, Slot, Stopped, close_env
 from agym.protocol.messages.completions import Description, Payload
@@ -180,11 +179,6 @@ class LoopHost(Host):
         self._limit: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
-        self._hedge: Hedge | None = None
-        if self._fleet.hedge is not None:
-            self._hedge = Hedge(self._fleet.hedge)
-            self.shared.hedge = self._step_hedged
-        self._plain = self.shared.turns is None and self._hedge is None
         self._places: list[_Place] = []
         # Tasks of environments that were given up, and tasks that close such environments.
         self._leftovers: set[asyncio.Task[None]] = set()
@@ -312,13 +306,11 @@ class LoopHost(Host):
             self._start(place)  # others cancelled it
 
     def _running(self, place: _Place, operation: Operation, k: int, action: Any) -> Awaitable[None]:
-        return self._tracked(place.slot, self._run(place, operation, k, action))
-
-    def _tracked(self, slot: Slot, running: Awaitable[T]) -> Awaitable[T]:
-        """Return what runs an environment, with a marker if there is one."""
+        """Run an operation, with a marker if there is one."""
+        running = self._run(place, operation, k, action)
         if self._marker is None:
             return running
-        return track_running(running, self._marker, slot.id)
+        return track_running(running, self._marker, place.slot.id)
 
     async def _run(self, place: _Place, operation: Operation, k: int, action: Any) -> None:
         """Run an operation; an exception becomes part of its completion."""
@@ -354,7 +346,7 @@ class LoopHost(Host):
         slot.count_step()  # first, since the step may reset
         if shared.recording:
             slot.record_action(action)
-        if phase is Phase.RUNNING and slot.fault is None and self._plain:
+        if phase is Phase.RUNNING and slot.fault is None and shared.turns is None:
             result = await slot.env.step(action)
             if place.given_up:
                 raise asyncio.CancelledError
@@ -373,24 +365,6 @@ class LoopHost(Host):
             if program is not None:
                 await drive(program, place.check)
 
-    async def _step_hedged(self, i: int, env: Any, action: Any) -> Any:
-        """Step an environment; if that takes long, a second time."""
-        assert self._hedge is not None
-        place, gauges = self._places[i], self.table.gauges.arrays
-
-        async def first() -> Any:
-            return await self._tracked(place.slot, env.step(action))
-
-        async def second() -> Any:
-            gauges["hedged"][place.slot.id] += 1
-            if self.shared.turns is not None:
-                await self.shared.turns.wait(i)
-            return await self._tracked(place.slot, env.step(action))
-
-        result, won = await self._hedge.call(first, second)
-        gauges["hedges_won"][place.slot.id] += won
-        return result
-
     # ---------------------------------------------------------------- close
 
     async def close(self) -> list[Failure]:
@@ -405,8 +379,6 @@ class LoopHost(Host):
         await asyncio.gather(*leftovers, return_exceptions=True)
         results = await asyncio.gather(*tasks, return_exceptions=True)
         errors = {p.slot.id: error for p, error in zip(running, results, strict=True)}
-        if self._hedge is not None:
-            await self._hedge.aclose()
         # Environments without a task, or whose task was cancelled before it began.
         left = [place for place in self._places if not place.slot.closed]
         closing = [drive(place.slot.close(), place.check) for place in left]

@@ -25,7 +25,7 @@ from agym.errors import SnapshotError
 from agym.hosts.episode import Episode, EpisodeRule, Phase
 from agym.hosts.factories import Factory
 from agym.hosts.fault_injection import InjectedFault
-from agym.hosts.fleet.turns import LoopTurns, Turns
+from agym.hosts.rate_limit import LoopTurns, Turns
 from agym.hosts.rows import Extra, Results, StepResult
 from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import learn
@@ -33,7 +33,6 @@ from agym.hosts.snapshots.records import MAX_ACTIONS, Record, note_start, restor
 from agym.hosts.snapshots.states import CUT_OFF, OTHER_KIND, Copy, EnvState
 from agym.hosts.snapshots.ways import Proof, copy_env, import_proof, kind_of, prove
 from agym.protocol.attributes import assign, look_up, peek
-from agym.protocol.frames import Frames, OwnFrames
 from agym.protocol.infos.policy import InfoFilter
 from agym.protocol.messages.operations import (
     Call,
@@ -51,7 +50,7 @@ from agym.protocol.messages.resets import EpisodeStart, as_keywords, lasting
 from agym.protocol.metrics.gauges import Meter
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Info
-from agym.protocol.value_copies import copy_info
+from agym.protocol.value_copies import copy_info, copy_value
 
 T = TypeVar("T")
 Program = Generator[Callable[[], Any], Any, T]
@@ -88,11 +87,10 @@ class Shared:
         log: Report how episodes begin.
         coroutines: They are coroutine environments.
         turns: Waits for turns by the rate limit.
-        hedge: Makes a step, a second time if the first is late.
         recording: Keep how episodes begin, and their actions.
         rounds: Steps of all environments together.
         slots: The environments.
-        frames: Transfers rendered frames to the caller.
+        keep_frame: Makes of a frame what the environment no longer changes.
         results: Writes rows.
         layout: The layout of observations.
         meter: Updates the gauges.
@@ -106,11 +104,10 @@ class Shared:
     log: bool = False
     coroutines: bool = False
     turns: Turns | LoopTurns | None = None
-    hedge: Callable[[int, Any, Any], Any] | None = None
     recording: bool = False
     rounds: int = 0
     slots: list[Slot] = field(default_factory=list)
-    frames: Frames = field(default_factory=OwnFrames)
+    keep_frame: Callable[[Any], Any] = copy_value
     results: Results = field(init=False)
     layout: Layout = field(init=False)
     meter: Meter = field(init=False)
@@ -262,13 +259,9 @@ class Slot:
         return episode.known_row()
 
     def _call_step(self, action: Any) -> Program[StepResult]:
-        shared = self.shared
-        call = partial(self.env.step, action)
-        if shared.hedge is not None:
-            call = partial(shared.hedge, self.i, self.env, action)
-        if shared.turns is not None:
-            self.waited = yield partial(shared.turns.wait, self.i)
-        result: StepResult = yield call
+        if self.shared.turns is not None:
+            self.waited = yield partial(self.shared.turns.wait, self.i)
+        result: StepResult = yield partial(self.env.step, action)
         return result
 
     def record_action(self, action: Any) -> None:
@@ -310,7 +303,7 @@ class Slot:
     def render(self, message: Render, k: int) -> Program[Any]:
         """Return a frame."""
         frame = yield partial(call_method, self.env, "render", (), {})
-        return self.shared.frames.keep(frame)
+        return self.shared.keep_frame(frame)
 
     def call(self, message: Call, k: int) -> Program[Any]:
         """Call a method, or read an attribute."""

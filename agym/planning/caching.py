@@ -1,4 +1,6 @@
-"""Caches measurements of this machine as small JSON files in the user's cache folder.
+"""Caches what is known of environments as small JSON files in the user's cache folder.
+
+A record is about the environments of one factory: their profile, and what batches of them took.
 
 An unreadable record counts as missing. What cannot be written is measured again.
 """
@@ -29,7 +31,7 @@ from agym.hosts.factories import Factory
 from agym.planning.model import Profile
 
 # Of the records; other versions are not read.
-VERSION = 2
+VERSION = 3
 
 # Seconds for which a measurement of a real run counts instead of a prediction.
 MEASURED_SECONDS = 24 * 3600.0
@@ -51,30 +53,75 @@ def cache_folder() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "agym"
 
 
-def key_of(*parts: object) -> str:
-    """Return a short name for the parts, on this machine and with these libraries."""
-    machine = (
-        VERSION, platform.node(), platform.machine(), platform.processor(), os.cpu_count(),
-        importlib.metadata.version("agym-envs"), platform.python_version(),
-        getattr(sys, "_is_gil_enabled", lambda: True)(), gymnasium.__version__, np.__version__,
-    )  # fmt: skip
-    text = repr((machine, parts)).encode()
-    return hashlib.sha256(text).hexdigest()[:32]
+def is_number(value: Any) -> bool:
+    """Return whether a value from a record is a valid time, size or flag."""
+    return isinstance(value, int | float) and 0 <= value < LARGEST
 
 
-def recall(kind: str, key: str) -> dict[str, Any] | None:
-    """Read a record, ``None`` if none can be read."""
+def recall_profile(factory: Factory) -> Profile | None:
+    """Return the profile of a factory's environments, if their code is unchanged."""
+    record = _read(_path(factory))
     try:
-        found = json.loads(_path(kind, key).read_text())
-    except (OSError, ValueError, RuntimeError):
+        found = record["profile"]
+        if record["changed"] != _changed(record["file"]):
+            return None
+        numbers = [value for name, value in found.items() if name != "name"]
+        return Profile(**found) if all(map(is_number, numbers)) else None
+    except (TypeError, KeyError, AttributeError):
         return None
-    return found if isinstance(found, dict) else None
 
 
-def remember(kind: str, key: str, record: dict[str, Any]) -> None:
+def remember_profile(factory: Factory, profile: Profile, file: str | None) -> None:
+    """Store the profile of a factory's environments, whose code is in a file.
+
+    What real runs took with earlier code is forgotten.
+    """
+    record = {"profile": asdict(profile), "file": file, "changed": _changed(file)}
+    _write(_path(factory), record)
+
+
+def recall_measured(factory: Factory, num_envs: int) -> dict[str, float]:
+    """Return the seconds per batch that real runs took in the last day, by candidate's name."""
+    return {name: took for name, (took, _) in _measured(_read(_path(factory)), num_envs)}
+
+
+def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float]) -> None:
+    """Add the seconds per batch that candidates took."""
+    path = _path(factory)
+    record = _read(path)
+    new = {name: (seconds, time.time()) for name, seconds in measured.items()}
+    runs = record["runs"] if isinstance(record.get("runs"), dict) else {}
+    runs[_run(num_envs)] = dict(_measured(record, num_envs)) | new
+    _write(path, {**record, "runs": runs})
+
+
+def _measured(record: dict[str, Any], num_envs: int) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield what was measured of each candidate in the last day, and when."""
+    with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
+        for name, (seconds, taken) in record["runs"][_run(num_envs)].items():
+            fits = is_number(seconds) and is_number(taken)
+            if fits and 0 <= time.time() - taken < MEASURED_SECONDS:
+                yield name, (float(seconds), taken)
+
+
+def _run(num_envs: int) -> str:
+    return f"{num_envs} on {core_numbers()}, {quota()}"
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    """Read a record; it is empty if none can be read."""
+    try:
+        found = {} if path is None else json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path | None, record: dict[str, Any]) -> None:
     """Write a record, completely or not at all."""
-    with contextlib.suppress(OSError, RuntimeError):
-        path = _path(kind, key)
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
             try:
@@ -86,69 +133,6 @@ def remember(kind: str, key: str, record: dict[str, Any]) -> None:
                 raise
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a value from a record is a valid time, size or flag."""
-    return isinstance(value, int | float) and 0 <= value < LARGEST
-
-
-def _path(kind: str, key: str) -> Path:
-    return cache_folder() / f"{kind}-{key}.json"
-
-
-def recall_profile(factory: Factory) -> Profile | None:
-    """Return the profile of a factory's environments, if their code is unchanged."""
-    key = _key(factory)
-    found = None if key is None else recall("profile", key)
-    try:
-        if found is None or found.pop("changed") != _changed(found.pop("file")):
-            return None
-        numbers = [value for name, value in found.items() if name != "name"]
-        return Profile(**found) if all(map(is_number, numbers)) else None
-    except (TypeError, KeyError):
-        return None
-
-
-def remember_profile(factory: Factory, profile: Profile, file: str | None) -> None:
-    """Store the profile of a factory's environments, whose code is in a file.
-
-    What real runs took with earlier code is forgotten.
-    """
-    key = _key(factory)
-    if key is not None:
-        with contextlib.suppress(OSError, RuntimeError):
-            for path in cache_folder().glob(f"measured-{key}-*.json"):
-                path.unlink()
-        remember("profile", key, {**asdict(profile), "file": file, "changed": _changed(file)})
-
-
-def recall_measured(factory: Factory, num_envs: int) -> dict[str, float]:
-    """Return the seconds per batch that real runs took in the last day, by candidate's name."""
-    key = _key(factory)
-    return {} if key is None else {name: took for name, (took, _) in _measured(key, num_envs)}
-
-
-def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float]) -> None:
-    """Add the seconds per batch that candidates took."""
-    key = _key(factory)
-    if key is not None:
-        new = {name: (seconds, time.time()) for name, seconds in measured.items()}
-        remember("measured", _run_key(key, num_envs), dict(_measured(key, num_envs)) | new)
-
-
-def _run_key(key: str, num_envs: int) -> str:
-    return f"{key}-{key_of(num_envs, core_numbers(), quota())}"
-
-
-def _measured(key: str, num_envs: int) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield what was measured of each candidate in the last day, and when."""
-    found = recall("measured", _run_key(key, num_envs)) or {}
-    with contextlib.suppress(TypeError, ValueError):
-        for name, (seconds, taken) in found.items():
-            fits = is_number(seconds) and is_number(taken)
-            if fits and 0 <= time.time() - taken < MEASURED_SECONDS:
-                yield name, (float(seconds), taken)
-
-
 def source_file(env: Any) -> str | None:
     """Return the file with the code of an environment, or of a class of such."""
     env = getattr(env, "unwrapped", env)
@@ -157,14 +141,23 @@ def source_file(env: Any) -> str | None:
     return None
 
 
-def _key(factory: Factory) -> str | None:
-    """Return a key for a factory, the same in each process; ``None`` if there is none."""
+def _path(factory: Factory) -> Path | None:
+    """Return the file of a factory's record, the same in each process; ``None`` if there is none.
+
+    A record is that of this machine and these libraries.
+    """
     digest = _Digest()
+    libraries = (
+        VERSION, platform.node(), platform.machine(), platform.processor(), os.cpu_count(),
+        importlib.metadata.version("agym-envs"), platform.python_version(),
+        getattr(sys, "_is_gil_enabled", lambda: True)(), gymnasium.__version__, np.__version__,
+    )  # fmt: skip
+    digest.write(repr(libraries).encode())
     try:
         cloudpickle.Pickler(digest).dump(factory)
-    except Exception:  # what it holds cannot be pickled, or is large
+        return cache_folder() / f"env-{digest.hash.hexdigest()[:32]}.json"
+    except Exception:  # what it holds cannot be pickled, or is large; or the user has no home
         return None
-    return key_of(digest.hash.hexdigest())
 
 
 class _Digest:

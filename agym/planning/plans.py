@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agym.planning.choice import readable
-from agym.planning.model import Candidate, Machine, Profile
+from agym.planning.model import Candidate, Profile
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,9 @@ class Plan:
         num_envs: Number of environments.
         candidates: Every backend that was considered, with its seconds per batch.
         chosen: One of them.
-        why: The reason, in three sentences: what is predicted, what decided, and where the costs
-            come from; in one sentence if nothing was predicted.
+        why: The reason, in three sentences: what batches take, what decided, and what that is
+            derived from; in one sentence if nothing was predicted.
         profile: What one environment is like; ``None`` if it was not measured.
-        machine: What this machine costs; ``None`` if that did not matter.
     """
 
     name: str
@@ -35,7 +34,6 @@ class Plan:
     chosen: Candidate
     why: str
     profile: Profile | None = None
-    machine: Machine | None = None
 
     @property
     def backend(self) -> str:
@@ -47,29 +45,16 @@ class Plan:
         """The value for ``workers=`` of :func:`agym.make`."""
         return self.chosen.workers
 
-    def rows(self) -> tuple[list[str], list[list[str]]]:
-        """Return the candidates as a table: names of the columns, and texts."""
-        tried = any(one.measured is not None for one in self.candidates)
-        times = ["predicted", "pessimistic", *(["measured"] if tried else [])]
-        names = ["", "backend", "workers", *times, "remark"]
-        texts = []
-        for one in self.candidates:
-            measured = [readable(one.measured)] if tried else []
-            mark = "→" if one == self.chosen else ""
-            workers = "–" if one.workers is None else f"{one.workers}"
-            texts.append([
-                mark, one.backend, workers, readable(one.predicted), readable(one.worst), *measured,
-                one.remark,
-            ])  # fmt: skip
-        return names, texts
-
     def __repr__(self) -> str:
-        names, texts = self.rows()
-        lines = [names, *texts]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
+        lines = [["", "backend", "workers", "predicted", "measured", "remark"]]
+        for one in self.candidates:
+            mark, workers = "→" if one == self.chosen else "", one.workers or "–"
+            times = readable(one.predicted), readable(one.measured)
+            lines.append([mark, one.backend, f"{workers}", *times, one.remark])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = [
             "  ".join(
-                text.rjust(width) if 2 <= i < len(names) - 1 else text.ljust(width)
+                text.rjust(width) if 2 <= i < len(widths) - 1 else text.ljust(width)
                 for i, (text, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
@@ -86,8 +71,7 @@ def describe(profile: Profile) -> str:
         f"{profile.waiting:.0%} of it waiting",
         f"reset {readable(profile.reset)}",
         f"construction {readable(profile.construction)}",
-        f"observation {profile.observation_bytes:,} bytes",
     ]
-    if profile.info_bytes:
-        parts.append(f"info {profile.info_bytes:,} bytes as a message")
+    if profile.infos:
+        parts.append(f"infos of {profile.infos:.3g} values")
     return ", ".join(parts)

@@ -88,14 +88,12 @@ class Leased:
 
     __slots__ = ("__array_interface__", "_block", "_lease")
 
-    def __init__(
-        self, lease: object, block: np.ndarray[Any, Any], interface: dict[str, Any]
-    ) -> None:
-        self.__array_interface__ = interface
+    def __init__(self, lease: object, block: np.ndarray[Any, Any]) -> None:
+        self.__array_interface__ = block.__array_interface__
         self._block = block  # keeps the memory alive
         self._lease = lease
 
     @classmethod
     def array(cls, lease: object, block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return an array over the same memory; the lease ends with the last one over it."""
-        return np.asarray(cls(lease, block, block.__array_interface__))
+        return np.asarray(cls(lease, block))

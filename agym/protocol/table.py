@@ -1,22 +1,22 @@
 """The slot table: rows of actions, observations, rewards and flags of n environments.
 
 It is a struct of arrays: one array per leaf, one row per environment. The results of a step exist
-once per *plane*. Full batches alternate between the first two planes, so the arrays of a batch stay
-unchanged until the next but one. The third is for operations on some environments, the fourth for
-steps that were sent and not yet received::
+once per *plane*. Batches of all environments alternate between the first two planes, so the arrays
+of a batch stay unchanged until the next but one. Operations on some environments write to one of
+the next three, where an environment finds room beside its latest row and one that was not received
+yet::
 
     actions          [leaf][n, ...]                     engine writes, host reads
-    planes[0]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
-    planes[1]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
-    planes[2]
-    planes[3]
-    planes[4:8]     large whole batches, each leased by the caller
-    planes[8:]      rollout buffers, one plane per step
+    planes[0:2]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
+    planes[2:5]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
+    planes[5:9]     large whole batches, each leased by the caller
+    planes[9:]      rollout buffers, one plane per step
 
-``engine/batches/leasing.py`` decides which planes are leased. A rollout buffer has memory of its
-own, which is added while environments run (``engine/batches/out_target.py``). Each of the first
-four planes has room for infos that are numbers (``protocol/infos/table.py``). The others share that
-of the first, because infos are read as soon as a batch is returned.
+``engine/batches/builder.py`` records in which plane each row is, and decides which planes are
+leased. A rollout buffer has memory of its own, which is added while environments run
+(``engine/batches/out_target.py``). Each of the first five planes has room for infos that are
+numbers (``protocol/infos/table.py``). The others share that of the first, because infos are read as
+soon as a batch is returned.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from agym.protocol.metrics.gauges import Gauges, gauge_fields
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array
 
-# Planes. Whole batches alternate between the first two. The third is for operations on some
-# environments, the fourth for steps that were sent and not yet received. Then come planes that the
-# caller may lease (the previous batch, the latest, the one being written, and one spare), then the
-# rollout buffers.
-PLANES = 4
-SIDE_PLANE, SENT_PLANE = 2, 3
+# Planes: for batches of all environments, for operations on some, for batches that the caller may
+# lease (the previous batch, the latest, the one being written, and one spare), for rollout buffers.
+WHOLE = range(2)
+PARTIAL = range(2, 5)
+PLANES = 5
 LEASABLE = 4
 FIRST_BUFFER = PLANES + LEASABLE
+
+# Instead of a plane: each environment writes to one in which it has no row that is still needed.
+BESIDE = -1
 
 # To copy a smaller batch is as fast as to lease it: measured with pictures of Pong, x1 to x32.
 LEASE_BYTES = 256 * 1024
@@ -130,7 +132,8 @@ class SlotTable:
 
     Attributes:
         actions: One array per fixed action leaf.
-        planes: The sets of results by number; the first :data:`PLANES` always exist.
+        stacked: The planes that always exist in one, whose arrays are ``[plane][n, ...]``.
+        planes: These and those of rollout buffers, by number.
         leasable: The numbers of the planes that the caller may lease.
         extensions: Planes that were added, by the number of the first.
         shared: Other processes have the memory too.
@@ -175,8 +178,7 @@ class SlotTable:
             self.objects = [[None] * len(observation.objects) for _ in range(num_envs)]
         n = num_envs
         fields = {f"action{i}": _field(action, i, n) for i in action.fixed}
-        for p in range(self.leasable.stop):
-            fields.update({f"{p}.{name}": field for name, field in self._plane_fields(n).items()})
+        fields.update(self._plane_fields(self.leasable.stop, n))
         fields.update(gauge_fields(n))
         for p in range(PLANES):  # last, since most of it is never touched
             fields.update(info_fields(f"{p}.infos", n))
@@ -185,10 +187,10 @@ class SlotTable:
         arrays = self.arena.carve(fields)
         self.actions = [arrays[f"action{i}"] for i in action.fixed]
         areas = [self._areas(arrays, p) for p in range(PLANES)]
-        self.planes = {
-            p: self._plane(arrays, areas[p if p < PLANES else 0], f"{p}.")
-            for p in range(self.leasable.stop)
-        }
+        self.stacked = self._plane(arrays, areas[0])
+        self.planes = {p: self.stacked.at(p) for p in range(self.leasable.stop)}
+        for plane, (infos, final_infos) in zip(self.planes.values(), areas, strict=False):
+            plane.infos, plane.final_infos = infos, final_infos
         self.gauges = Gauges({name: arrays[name] for name in gauge_fields(n)})
 
     def _areas(self, arrays: Mapping[str, Array], p: int) -> tuple[InfoArea, InfoArea]:
@@ -205,16 +207,14 @@ class SlotTable:
                 fields[f"final{i}"] = fields[f"observation{i}"]
         return fields
 
-    def _plane(
-        self, arrays: Mapping[str, Array], areas: tuple[InfoArea, InfoArea], prefix: str = ""
-    ) -> Plane:
+    def _plane(self, arrays: Mapping[str, Array], areas: tuple[InfoArea, InfoArea]) -> Plane:
         leaves = self.observation.fixed
         return Plane(
-            [arrays[f"{prefix}observation{i}"] for i in leaves],
-            [arrays[f"{prefix}final{i}"] for i in leaves] if self.final else [],
-            arrays[f"{prefix}rewards"],
-            arrays[f"{prefix}terminated"],
-            arrays[f"{prefix}truncated"],
+            [arrays[f"observation{i}"] for i in leaves],
+            [arrays[f"final{i}"] for i in leaves] if self.final else [],
+            arrays["rewards"],
+            arrays["terminated"],
+            arrays["truncated"],
             *areas,
         )
 

@@ -16,16 +16,11 @@ import numpy as np
 
 from agym.protocol.infos.table import InfoRows
 from agym.protocol.messages.operations import Load, Operation, Reset, Save, Step
-from agym.protocol.metrics.gauges import ENV_SUMS, FLEET_GAUGES
 from agym.protocol.table import PLANES, SlotTable
 from agym.protocol.typing import Array
 
 # The plane that stands in for leased planes and rollout buffers in tables without these.
 STAND_IN = 0
-
-# Gauges of a host, in its first environment's row, and of each environment.
-HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
-ENV_GAUGES = ("steps", "episodes", "times", *FLEET_GAUGES, *ENV_SUMS)
 
 
 class RowTransfer(NamedTuple):

@@ -20,13 +20,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from agym.api.base import BaseEnvs
-from agym.engine.hooks.hooks import Hook
+from agym import Hook, Tap, envs_of
 from agym.errors import UsageError
-from agym.hosts.fault_injection import InjectedFault
 from agym.protocol.arguments import Ids, is_number
-from agym.protocol.messages.operations import InjectFault
-from agym.tools.unwrapping import unwrap
 
 KINDS = ("kill", "hang", "error", "delay")
 
@@ -101,12 +97,12 @@ def chaos(
     _check_seconds(seconds)
     if not ways or not set(ways) <= set(WAYS):
         raise UsageError(f"ways={ways!r} must hold at least one of {', '.join(WAYS)}")
-    api = unwrap(envs, "agym.chaos")
-    engine = api._engine
-    _check_backend(api, rates)
-    if any(isinstance(listener, Chaos) for listener in engine.hooks):
+    api = envs_of(envs, "agym.chaos")
+    tap = api.tap
+    _check_backend(tap, api.backend, rates)
+    if any(isinstance(hook, Chaos) for hook in tap.hooks):
         raise UsageError("there is chaos in these environments already: stop() it first")
-    return Chaos(api, rates, seconds, ways, seed)
+    return Chaos(tap, api.env_ids, rates, seconds, ways, seed)
 
 
 def _check_rates(rates: dict[str, float]) -> None:
@@ -126,21 +122,20 @@ def _check_seconds(seconds: dict[str, float]) -> None:
             raise UsageError(f"{name}_seconds={value!r} must be a number of seconds")
 
 
-def _check_backend(envs: BaseEnvs, rates: dict[str, float]) -> None:
+def _check_backend(tap: Tap, backend: str, rates: dict[str, float]) -> None:
     """Refuse faults that cannot happen, or cannot end, on the backend."""
-    backend = envs.backend
-    if rates["kill"] and os.getpid() in envs._backend.workers.pids:
+    if rates["kill"] and any(worker.pid == os.getpid() for worker in tap.stats().workers):
         raise UsageError(
             f"kill={rates['kill']:g} needs worker processes, and with backend={backend!r} it would"
             " end this program: take backend='process'"
         )
     if rates["hang"]:
-        if not (envs._backend.supervision or envs._engine.rows.cancellable):
+        if tap.timeout_ends is None:
             raise UsageError(
                 f"hang={rates['hang']:g} cannot work with backend={backend!r}, which cannot"
                 " end a step that hangs: take backend='process' or 'thread', or delay="
             )
-        if envs._engine.dispatcher.deadlines.timeout is None:
+        if tap.timeout is None:
             raise UsageError(
                 f"hang={rates['hang']:g} needs a deadline, or the first hang is the end: give"
                 " timeout= where the environments are made"
@@ -167,15 +162,16 @@ class Chaos(Hook):
 
     def __init__(
         self,
-        envs: BaseEnvs,
+        tap: Tap,
+        env_ids: Sequence[int],
         rates: dict[str, float],
         seconds: dict[str, float],
         ways: Sequence[str],
         seed: int | None,
     ) -> None:
         self.injections: list[Injection] = []
-        self._engine = envs._engine
-        self._members = None if envs._ids is None else frozenset(envs._ids)
+        self._tap = tap
+        self._members = frozenset(env_ids)
         self._rng = np.random.default_rng(seed)
         # A number below the first bound kills, below the second hangs, and so on.
         self._bounds = np.cumsum([rates[kind] for kind in KINDS])
@@ -183,17 +179,14 @@ class Chaos(Hook):
         self._ways = cycle(ways)
         # Kinds that stop all environments of a worker; one must be over before the next fault.
         self._worker_wide = {"kill"}
-        if (
-            not self._engine.rows.cancellable
-            and self._engine.dispatcher.deadlines.timeout is not None
-        ):
+        if tap.timeout is not None and tap.timeout_ends != "env":
             self._worker_wide |= {"hang", "delay"}
         # Faults per worker that may still be in flight, and the environments among them whose
         # step is about to be sent.
         self._in_flight: dict[int, list[Injection]] = {}
         self._unsent: set[int] = set()
         # First, before a recording sends a render: environments with work in flight are spared.
-        self._engine.hooks.add(self, first=True)
+        tap.add_hook(self, first=True)
 
     @property
     def injected(self) -> dict[str, int]:
@@ -203,7 +196,7 @@ class Chaos(Hook):
 
     def stop(self) -> None:
         """Stop injecting. Idempotent."""
-        self._engine.hooks.remove(self)
+        self._tap.remove_hook(self)
 
     def __enter__(self) -> Self:
         return self
@@ -213,7 +206,7 @@ class Chaos(Hook):
 
     def before_step(self, ids: Ids) -> None:
         """Draw for each environment of a step that is about to be sent."""
-        if self._members is not None:
+        if len(self._members) < self._tap.num_envs:
             ids = tuple(i for i in ids if i in self._members)
         draws = self._rng.random(len(ids))
         chosen = np.flatnonzero(draws < self._bounds[-1])
@@ -226,30 +219,21 @@ class Chaos(Hook):
 
     def _inject(self, injection: Injection) -> None:
         """Inject a fault, unless this one or another might get lost."""
-        slot, kind = injection
+        env_id, kind = injection
         # With work in flight, such as a reset, the fault might hit that instead of the step.
-        if (
-            slot in self._engine.recovery.recovering
-            or self._engine.dispatcher.in_flight(slot) is not None
-        ):
+        if self._tap.is_busy(env_id):
             return
-        worker = self._engine.recovery.workers.worker_of(slot)
+        worker = self._tap.worker_of(env_id)
         others = [other for other in self._in_flight.get(worker, ()) if self._is_under_way(other)]
         if others and (
             kind in self._worker_wide or any(other.kind in self._worker_wide for other in others)
         ):
             return
         self._in_flight[worker] = [*others, injection]
-        self._unsent.add(slot)
+        self._unsent.add(env_id)
         name = next(self._ways) if kind == "kill" else kind
-        fault = InjectedFault(name, self._seconds.get(kind, 0.0))
-        self._engine.dispatcher.begin_internal(InjectFault([fault]), (slot,))
+        self._tap.inject_fault(env_id, name, self._seconds.get(kind, 0.0))
         self.injections.append(injection)
 
     def _is_under_way(self, injection: Injection) -> bool:
-        slot = injection.env_id
-        return (
-            slot in self._unsent
-            or slot in self._engine.recovery.recovering
-            or self._engine.dispatcher.in_flight(slot) is not None
-        )
+        return injection.env_id in self._unsent or self._tap.is_busy(injection.env_id)

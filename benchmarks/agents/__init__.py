@@ -1,1 +1,1 @@
-"""Agents: batched policies, OpenEnv, and fleets of environments."""
+"""Agents: batched policies, OpenEnv servers, and event loops that are late."""

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 import agym
 from agym._system.extras import how_to_get, installed
 from agym.api.options.environments import find_spec
-from agym.backends.options import BackendSpec
+from agym.backends import BackendSpec
 from benchmarks.branching.records import BackendName, Game
 from benchmarks.measuring.workloads import make_env
 

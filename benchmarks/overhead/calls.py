@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import typer
@@ -21,13 +24,21 @@ EXAMPLES = """Examples:
 
 python -m benchmarks calls
 
-python -m benchmarks calls --show process
+python -m benchmarks calls --show "await, process"
 """
 
 PACKAGE = Path(agym.__file__).parent
 
-# The most files and calls of a step, by backend.
-LIMITS = {"serial": (8, 25), "process": (8, 35)}
+# The most files and calls of a step, by API and backend. Steps that are awaited have a deadline,
+# and their environments are restarted after a fault.
+LIMITS = {
+    "serial": (8, 25),
+    "process": (13, 60),
+    "await, serial": (9, 25),
+    "await, process": (12, 60),
+}
+
+BACKENDS = {"serial": agym.backends.Serial(), "process": agym.backends.Process(workers=2)}
 
 # Steps of which the one with the fewest calls counts: the others were timed for the statistics, or
 # waited for a worker that the system did not run.
@@ -41,23 +52,47 @@ class Place(NamedTuple):
     function: str
 
 
-def calls_of_a_step(backend: Any, num_envs: int = 4, steps: int = STEPS) -> list[Place]:
-    """Return the calls of agym's in the caller's thread of the step that has the fewest."""
-    found: list[Place] = []
-    envs = agym.make(StillEnv, num_envs, backend=backend, autoreset="next_step", output="array")
-    with envs:
-        envs.reset(seed=0)
+def calls_of_a_step(way: str, num_envs: int = 4, steps: int = STEPS) -> list[Place]:
+    """Return the calls of agym's in the caller's thread of the step that has the fewest.
+
+    Args:
+        way: One of :data:`LIMITS`.
+        num_envs: Number of environments.
+        steps: Number of steps to try.
+    """
+    backend = BACKENDS[way.removeprefix("await, ")]
+    # As on an idle machine: whatever earlier waits took, the caller watches for the end.
+    with patch.object(SpinPolicy, "worth_spinning", new=True):
+        if way.startswith("await"):
+            return agym.run(_awaited(backend, num_envs, steps))
+        options: dict[str, Any] = {"autoreset": "next_step", "output": "array"}
+        with agym.make(StillEnv, num_envs, backend=backend, **options) as envs:
+            envs.reset(seed=0)
+            actions = np.zeros(num_envs, np.int64)
+            found = []
+            for _ in range(steps):
+                with _noting() as calls:
+                    envs.step(actions)
+                found.append(calls)
+        return min(found, key=len)
+
+
+async def _awaited(backend: Any, num_envs: int, steps: int) -> list[Place]:
+    options: dict[str, Any] = {"timeout": 60, "on_fault": "restart"}
+    async with agym.make_async(StillEnv, num_envs, backend=backend, **options) as envs:
+        await envs.reset(seed=0)
         actions = np.zeros(num_envs, np.int64)
+        found = []
         for _ in range(steps):
-            # As on an idle machine: whatever earlier waits took, this one is watched.
-            envs._backend.workers.spinning = SpinPolicy()
-            calls = _profiled(envs, actions)
-            if not found or len(calls) < len(found):
-                found = calls
-    return found
+            with _noting() as calls:
+                await envs.step(actions)
+            found.append(calls)
+        return min(found, key=len)
 
 
-def _profiled(envs: agym.Envs[Any, Any], actions: Any) -> list[Place]:
+@contextmanager
+def _noting() -> Iterator[list[Place]]:
+    """Note the calls in a block."""
     calls: list[Place] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -70,10 +105,9 @@ def _profiled(envs: agym.Envs[Any, Any], actions: Any) -> list[Place]:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        envs.step(actions)
+        yield calls
     finally:
         sys.setprofile(before)
-    return calls
 
 
 def files_of(calls: list[Place]) -> int:
@@ -83,21 +117,18 @@ def files_of(calls: list[Place]) -> int:
 
 def calls(
     num_envs: Annotated[int, typer.Option(min=2, help="Number of environments.")] = 4,
-    show: Annotated[str | None, typer.Option(help="Backend whose calls to list.")] = None,
+    show: Annotated[str | None, typer.Option(help="Way whose calls to list.")] = None,
     json: JsonFile = None,
 ) -> None:
     """Count the calls of agym's in a step of all environments, with nothing else under way."""
     check_writable(json)
-    backends = {"serial": agym.backends.Serial(), "process": agym.backends.Process(workers=2)}
-    found = {name: calls_of_a_step(backend, num_envs) for name, backend in backends.items()}
-    table = Table(
-        "backend", "files", "target", "calls", "target", title="A step", title_justify="left"
-    )
-    for name, (files, most) in LIMITS.items():
-        counts = str(files_of(found[name])), str(len(found[name]))
-        table.add_row(name, counts[0], f"≤ {files}", counts[1], f"≤ {most}")
+    found = {way: calls_of_a_step(way, num_envs) for way in LIMITS}
+    table = Table("way", "files", "target", "calls", "target", title="A step", title_justify="left")
+    for way, (files, most) in LIMITS.items():
+        counts = str(files_of(found[way])), str(len(found[way]))
+        table.add_row(way, counts[0], f"≤ {files}", counts[1], f"≤ {most}")
     if show is not None:
-        table = Table("file", "function", title=f"A step on {show}", title_justify="left")
+        table = Table("file", "function", title=f"A step: {show}", title_justify="left")
         for call in found.get(show, ()):
             table.add_row(*call)
     deliver(table, json_format.dumps(found, indent=2), json)

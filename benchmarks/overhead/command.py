@@ -19,13 +19,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from agym.errors import UsageError
-from agym.planning.model import efficiency
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.measure import measure
 from benchmarks.measuring.options import Repeats, Seconds
 from benchmarks.measuring.progress import progress_bar
 from benchmarks.measuring.workloads import BusyWorkload, Workload
-from benchmarks.overhead.efficiency import overhead_of, points, share_of
+from benchmarks.overhead.efficiency import efficiency, overhead_of, points, share_of
 from benchmarks.overhead.efficiency_plot import save_efficiency_plot
 from benchmarks.overhead.systems import HostAlone, RoundTrip, StepsAlone
 from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writable, deliver

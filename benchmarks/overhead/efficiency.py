@@ -9,8 +9,7 @@ The literature predicts it from one number::
     t_os     seconds per batch besides: the overhead of the runner, for any environment
 
 With ``t_os`` measured where ``t_env`` is next to nothing, the whole curve is predicted and can be
-compared with measurements elsewhere. The formula is :func:`agym.planning.model.efficiency`, a
-special case of the model behind plans.
+compared with measurements elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agym.planning.model import efficiency
 from benchmarks.reports.results import BARE, WorkloadResult
 
 # Points of a drawn line.
@@ -37,6 +35,17 @@ class Point:
 
     step_seconds: float
     efficiency: float
+
+
+def efficiency(num_envs: float, step: float, overhead: float) -> float:
+    """Return the literature's ``E``.
+
+    Args:
+        num_envs: ``N``, or the environments of one core where several have a share.
+        step: ``t_env``, in seconds.
+        overhead: ``t_os``, in seconds per batch.
+    """
+    return num_envs * step / (num_envs * step + overhead)
 
 
 def share_of(system: str, num_envs: float, workers: int) -> float:

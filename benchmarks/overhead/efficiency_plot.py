@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from agym._system.extras import require
-from agym.planning.model import efficiency
-from benchmarks.overhead.efficiency import overhead_of, points, share_of
+from benchmarks.overhead.efficiency import efficiency, overhead_of, points, share_of
 from benchmarks.reports.results import Report, WorkloadResult
 from benchmarks.reports.tables import machine_line
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from agym.api.make import make
+from agym import make
 from agym.errors import AgymError
 from benchmarks.measuring.processes import tree_memory
 from benchmarks.measuring.workloads import Workload

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from agym import make
 from agym._system.extras import require
-from agym.api.make import make
 from benchmarks.measuring.waiting_envs import WaitingEnv
 from benchmarks.measuring.workloads import Workload, sample_actions
 

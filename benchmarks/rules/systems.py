@@ -68,12 +68,12 @@ class Kernel(Compiled):
 
     def reset(self) -> None:
         super().reset()
-        self._engine = self._envs.unwrapped._engine
-        self._out = self._engine.outputs()
+        self._loops = self._envs.unwrapped.loops
+        self._out = self._loops.outputs()
 
     def step(self, actions: Any) -> None:
-        self._engine.play(actions)
-        self._engine.show(self._out)
+        self._loops.play(actions)
+        self._loops.show(self._out)
 
     def choose(self, actions: Actions) -> list[Any]:
         return [

@@ -23,9 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 import psutil
 
-from agym.api.aio import AsyncEnvs
-from agym.api.make import make_async
-from agym.engine.faults.policy import FaultPolicy
+from agym import AsyncEnvs, FaultPolicy, make_async
 from agym.envs.probes import ChaoticEnv, CounterEnv
 from agym.errors import AgymError, StepTimeout, WorkerDied
 from agym.tools.chaos import Chaos, chaos

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
+from agym import make, make_async, plan
 from agym._system.extras import installed, require
-from agym.api.auto.plan import plan
-from agym.api.make import make, make_async
-from agym.backends.options import BackendName
+from agym.backends.options import SPECS, BackendName
 from benchmarks.measuring.computing_envs import PROBES
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.workloads import Workload
@@ -124,6 +127,37 @@ class AgymAuto(Agym):
 
     def count(self, workers: int) -> int | None:
         return None
+
+
+class AgymOther(Agym):
+    """agym with what the ``backend="auto"`` of another checkout of agym chooses."""
+
+    name = "agym, the other auto"
+    checkout: ClassVar[Path]
+
+    def make(self, work: Workload, workers: int) -> Any:
+        asked = subprocess.run(
+            [sys.executable, "-c", ASK, work.env_id, str(work.num_envs)], cwd=self.checkout,
+            env={**os.environ, "PYTHONPATH": str(self.checkout)}, text=True, check=True,
+            stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self.choice = asked.stdout.splitlines()[-1]
+        backend, _, count = self.choice.partition(" ×")
+        spec = SPECS[backend](workers=int(count) if count else None)
+        return make(
+            work.factory, work.num_envs, backend=spec, output="array", autoreset="next_step"
+        )
+
+
+# Makes the choice in a process of the other checkout's, and prints it.
+ASK = """
+import sys
+from benchmarks.measuring.workloads import Workload
+from benchmarks.systems.runners import AgymAuto
+auto = AgymAuto.__new__(AgymAuto)
+auto.make(Workload(sys.argv[1], int(sys.argv[2])), 2).close()
+print(auto.choice)
+"""
 
 
 class AgymSerial(Agym):

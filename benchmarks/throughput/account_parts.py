@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from agym.api.make import make
-from agym.backends.options import Process
+from agym import make
+from agym.backends import Process
 from agym.errors import MissingExtraError
 from agym.protocol.metrics.gauges import clock
 from benchmarks.measuring.machine import describe_machine
@@ -208,10 +208,10 @@ class TimedProcess(System):
 
     def run(self, seconds: float) -> float:
         """Step for ``seconds`` and keep the timing; return environment steps per second."""
-        stamps, backend = self._stamps, self._envs._backend
-        gauges = self._envs._engine.collector.rows.opened.table.gauges
-        firsts = [ids.start for ids in backend.ranges]
-        pids, me = backend.pids, [os.getpid()]
+        stamps, gauges = self._stamps, self._envs.tap.gauges
+        workers = self._envs.stats().workers
+        firsts = [worker.env_ids.start for worker in workers]
+        pids, me = [worker.pid for worker in workers], [os.getpid()]
         workers_before, caller_before = core_use(pids), core_use(me)
         steps = []
         begun = clock()
@@ -243,13 +243,11 @@ class Stamps:
 
     def __init__(self, backend: Any) -> None:
         self.posted = self.seen = 0
-        step, poll = backend.step_watched, backend.poll
+        step, poll = backend.submit, backend.poll
 
         def timed_step(*arguments: Any) -> Any:
             self.posted = clock()
-            whole = step(*arguments)
-            self.seen = clock()  # if not all workers have ended, `poll` takes in the rest
-            return whole
+            step(*arguments)
 
         def timed_poll() -> Any:
             completions = poll()
@@ -257,7 +255,7 @@ class Stamps:
                 self.seen = clock()
             return completions
 
-        backend.step_watched, backend.poll = timed_step, timed_poll
+        backend.submit, backend.poll = timed_step, timed_poll
 
 
 def split(begun: int, steps: Sequence[Sequence[int]]) -> dict[str, float]:

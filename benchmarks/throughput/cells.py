@@ -11,6 +11,7 @@ from benchmarks.systems.baseline import Bare, BareAtOnce, BareLoop
 from benchmarks.systems.runners import (
     AgymAuto,
     AgymOneProcess,
+    AgymOther,
     AgymProcess,
     AgymSerial,
     AgymThread,
@@ -59,6 +60,7 @@ class Cell:
         cores: How many times as fast as one core the loops in all workers are together.
         fixed: The best fixed choice.
         peer: The best peer.
+        other: What another checkout chose; ``None`` where none was asked.
         fixed_factor: Required ratio against the best fixed choice.
         peer_factor: Required ratio against the best peer.
     """
@@ -70,6 +72,7 @@ class Cell:
     cores: float
     fixed: Best | None
     peer: Best | None
+    other: Best | None
     fixed_factor: float
     peer_factor: float
 
@@ -88,16 +91,19 @@ class Cell:
         long = loop is not None and work.num_envs / loop.rate >= LONG_SECONDS
         return cls(
             work.work, 1 / bare.rate, auto.rate, auto.choice, cores,
-            _best(work, FIXED), _best(work, OTHERS),
+            _best(work, FIXED), _best(work, OTHERS), _other(work),
             BUSY_FIXED_FACTOR if busy else FIXED_FACTOR,
             LONG_PEER_FACTOR if long and cores > LONG_CORES and not busy else PEER_FACTOR,
         )  # fmt: skip
 
     def verdicts(self) -> Iterator[Verdict]:
-        for kind, best, factor in (
+        found = [
             ("the best fixed choice", self.fixed, self.fixed_factor),
             ("the best peer", self.peer, self.peer_factor),
-        ):
+        ]
+        if self.other is not None:
+            found.append(("the other auto", self.other, self.fixed_factor))
+        for kind, best, factor in found:
             which = "" if best is None else f", {best.system}"
             target = f"{self.work}: {AUTO} against {kind}{which}"
             yield Verdict.on_ratio(target, factor, None if best is None else best.ratio)
@@ -108,12 +114,14 @@ def undecided(work: WorkloadResult, *, busy: bool = False) -> bool:
     cell = Cell.of(work, busy=busy)
     if cell is None:
         return False
-    pairs = ((cell.fixed, cell.fixed_factor), (cell.peer, cell.peer_factor))
-    for best, factor in pairs:
-        if best is not None:
-            ratios = sorted(work.ratios(AUTO, best.system))
-            if ratios[len(ratios) // 4] < factor <= ratios[len(ratios) * 3 // 4]:
-                return True
+    pairs = [(cell.fixed, cell.fixed_factor), (cell.peer, cell.peer_factor)]
+    systems = [(best.system, factor) for best, factor in pairs if best is not None]
+    if cell.other is not None:
+        systems.append((AgymOther.name, cell.fixed_factor))
+    for system, factor in systems:
+        ratios = sorted(work.ratios(AUTO, system))
+        if ratios[len(ratios) // 4] < factor <= ratios[len(ratios) * 3 // 4]:
+            return True
     return False
 
 
@@ -124,6 +132,11 @@ def _best(work: WorkloadResult, systems: Sequence[type[System]]) -> Best | None:
     best = max(rows, key=lambda row: row.rate)
     ratio = work.ratio(AUTO, best.system)
     return None if ratio is None else Best(best.system, ratio)
+
+
+def _other(work: WorkloadResult) -> Best | None:
+    row, ratio = work.row(AgymOther.name), work.ratio(AUTO, AgymOther.name)
+    return None if row is None or ratio is None else Best(row.choice, ratio)
 
 
 def judge_cells(workloads: Sequence[WorkloadResult], *, busy: bool = False) -> tuple[Verdict, ...]:

@@ -31,6 +31,7 @@ from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writ
 from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult
 from benchmarks.reports.tables import disturbance, machine_line
 from benchmarks.systems.base import System
+from benchmarks.systems.runners import AgymOther
 from benchmarks.throughput.cells import SYSTEMS, Best, Cell, judge_cells, undecided
 
 EXAMPLES = """Examples:
@@ -42,6 +43,8 @@ python -m benchmarks grid CartPole-v1 ALE/Pong-v5 --num-envs 1,8
 python -m benchmarks grid Waiting1ms-v0 --num-envs 64 --json result.json --plot result.png
 
 python -m benchmarks grid Acrobot-v1 --busy
+
+python -m benchmarks grid --against ../another-checkout
 """
 
 # From a microsecond to a millisecond per step; with small and large observations; with infos
@@ -80,6 +83,15 @@ def grid(
             "--busy", help="Keep one core busy with another program meanwhile.", show_default="off"
         ),
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            resolve_path=True,
+            help="Another checkout of agym, whose choice is measured too.",
+        ),
+    ] = None,
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
@@ -87,7 +99,8 @@ def grid(
 
     The others are Gymnasium's SyncVectorEnv and AsyncVectorEnv, and Stable-Baselines3's DummyVecEnv
     and SubprocVecEnv. Runners with a process per environment are left out where there are too many
-    environments.
+    environments. With --against, the "auto" of another checkout is asked for its choice too, and
+    agym takes turns with that choice: the two rules are compared, not the two versions of agym.
     """
     check_plot(plot)
     check_writable(json, plot)
@@ -95,7 +108,7 @@ def grid(
     workloads = grid_workloads(envs or ENVS, counts)
     settings = Settings(seconds, repeats, workers, 60 * minutes / len(counts))
     with busy_program() if busy else nullcontext():
-        report = run_grid(workloads, settings, busy=busy, json=json)
+        report = run_grid(workloads, settings, busy=busy, against=against, json=json)
     deliver(show_grid(report, busy=busy), report.to_json(), json)
     if plot is not None:
         save_count_plot(report.workloads, plot)
@@ -127,11 +140,24 @@ def run_grid(
     settings: Settings,
     *,
     busy: bool = False,
+    against: Path | None = None,
     json: Path | None = None,
 ) -> Report:
-    """Measure all cells; ``busy`` if another program keeps a core busy meanwhile."""
+    """Measure all cells.
+
+    Args:
+        workloads: The cells.
+        settings: Duration, repetitions, workers.
+        busy: Another program keeps a core busy meanwhile.
+        against: Another checkout of agym, whose choice is measured too.
+        json: Where to write the report so far.
+    """
+    systems = SYSTEMS
+    if against is not None:
+        AgymOther.checkout = against
+        systems = (*SYSTEMS, AgymOther)
     return run_workloads(
-        workloads, settings, SYSTEMS, lambda results, _: judge_cells(results, busy=busy),
+        workloads, settings, systems, lambda results, _: judge_cells(results, busy=busy),
         partial(undecided, busy=busy), json,
     )  # fmt: skip
 
@@ -202,7 +228,10 @@ def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
     for name in ("µs/step", "cores", "steps/s"):
         table.add_column(name, justify="right")
     table.add_column("auto chose")
-    for name in ("best fixed choice", "best peer"):
+    others = (
+        ["the other auto"] if any(work.row(AgymOther.name) for work in report.workloads) else []
+    )
+    for name in ("best fixed choice", "best peer", *others):
         table.add_column(name)
         table.add_column("auto ÷", justify="right")
     env_id = ""
@@ -221,6 +250,7 @@ def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
             cell.choice,
             *_best_cells(cell.fixed),
             *_best_cells(cell.peer),
+            *(_best_cells(cell.other) if others else ()),
         )
     return table
 

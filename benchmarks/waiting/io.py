@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from agym.api.make import make_async
+from agym import make_async
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.progress import Announce, progress_bar

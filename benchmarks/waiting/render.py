@@ -24,7 +24,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from agym._system.extras import how_to_get, installed
-from agym.engine.hooks.hooks import Hooks
+from agym.engine.hooks import Hooks
 from agym.protocol.metrics.spans import SpanLog, span_fields
 from benchmarks.measuring.options import Repeats, Seconds
 from benchmarks.reports.output import JsonFile, check_writable, deliver

@@ -26,8 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.api.aio import AsyncEnvs
-from agym.api.make import make_async
+from agym import AsyncEnvs, make_async
 from benchmarks.measuring.interleave import RUN_IN, in_turns
 from benchmarks.measuring.progress import Announce
 from benchmarks.measuring.waiting_envs import StragglingEnv

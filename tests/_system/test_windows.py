@@ -66,7 +66,7 @@ SYNC = """
             assert envs.step(np.array([1, 0, 1]))[1].tolist() == [1.0] * 3
 
     # Two threads wait at the same time, for different environments.
-    with agym.make(Gated, 2, backend="thread", fleet=agym.Fleet(rate_limit=1e6)) as envs:
+    with agym.make(Gated, 2, backend="thread", rate_limit=1e6) as envs:
         envs.reset()
         waiting = threading.Thread(target=envs.step, args=([4],), kwargs={"env_ids": [0]})
         opening = threading.Thread(target=let_through)

@@ -125,14 +125,6 @@ def test_what_is_no_backend(backend: Any) -> None:
         agym.make(tally, 2, backend=backend)
 
 
-def test_a_function_that_makes_no_backend() -> None:
-    def backend(options: Any) -> Any:
-        return None
-
-    with pytest.raises(agym.UsageError, match=r"which is no agym.backends.base.Backend"):
-        agym.make(tally, 2, backend=backend)
-
-
 @pytest.mark.parametrize("kind", [BackendSpec, LoopSpec])
 def test_a_base_class_of_backends_options(kind: Any) -> None:
     with pytest.raises(agym.UsageError, match=r"is unknown: .*take one of auto"):

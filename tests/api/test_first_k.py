@@ -200,10 +200,32 @@ def test_copies_and_views(setup: Setup) -> None:
                     whole.append((k, batch.observations))
             if copy:
                 assert all((observations[:, 2] == k).all() for k, observations in whole)
-            elif len(whole) > 1:
-                assert np.shares_memory(whole[0][1], whole[-1][1])
+            else:
+                assert not any(observations.flags.owndata for k, observations in whole)
             if setup is SERIAL:
                 assert len(whole) == 3
+
+
+@everywhere
+def test_resets_overwrite_nothing_that_was_not_received(setup: Setup) -> None:
+    """However many of them follow the step, in whatever order results are received."""
+    with played("sync", setup.of(4, length=99), **setup.options) as envs:
+        envs.reset()
+        for k in range(3):
+            envs.send([k] * 4)
+            for _ in range(5):
+                latest, _ = envs.reset(env_ids=[1, 3])
+                assert latest[[1, 3], 1].tolist() == [0, 0]
+            batch = envs.recv(min_envs=4)
+            assert sorted(rows(batch)) == [[i, k + 1, k] for i in range(4)]
+            step = envs.step([5, 6], env_ids=[0, 1])
+            assert step.observations[:, 1:].tolist() == [[k + 2, 5], [1, 6]]
+            envs.reset(env_ids=[1])
+            latest, _ = envs.reset(env_ids=[2])
+            assert latest[[0, 2], 1:].tolist() == [[k + 2, 5], [0, -1]]
+            envs.reset()
+            for _ in range(k + 1):
+                envs.step([0] * 4)
 
 
 # ---------------------------------------------------------------- order

@@ -7,13 +7,17 @@ import gc
 import os
 import signal
 import threading
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
 
 import agym
-from agym.backends.thread import ThreadBackend
+from agym.backends import BackendSpec
+from agym.backends.pool import Pool
+from agym.backends.port import BackendOptions
+from agym.backends.thread import ThreadPort
 from tests.support.drivers import (
     FORKED,
     Setup,
@@ -179,28 +183,37 @@ async def test_a_recv_that_times_out_around_it(gates: Gates) -> None:
         assert sorted(rows(await envs.recv(min_envs=2))) == [[0, 1, 1], [2, 1, 1]]
 
 
-class Parking(ThreadBackend):
+class ParkingPool(Pool):
     """Tells whether the caller said that it sleeps."""
 
     parked = False
 
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options, ThreadPort)
+
     def park(self, envs: int = 1) -> None:
-        Parking.parked = True
+        ParkingPool.parked = True
         super().park(envs)
 
     def unpark(self) -> None:
-        Parking.parked = False
+        ParkingPool.parked = False
         super().unpark()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parking(BackendSpec):
+    name = "parking"
+    port = ParkingPool
 
 
 async def test_a_cancelled_recv_is_not_waited_for_for_ever(gates: Gates) -> None:
     """Once nobody waits any more, workers need not ring."""
-    async with agym.make_async(gates.factories, backend=Parking) as envs:
+    async with agym.make_async(gates.factories, backend=Parking()) as envs:
         await envs.reset()
-        assert not Parking.parked
+        assert not ParkingPool.parked
         envs.send([1, 1, 1])
         task = asyncio.create_task(envs.recv())
-        while not Parking.parked:  # noqa: ASYNC110
+        while not ParkingPool.parked:  # noqa: ASYNC110
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -209,7 +222,7 @@ async def test_a_cancelled_recv_is_not_waited_for_for_ever(gates: Gates) -> None
             gates.open(i)
         assert sorted(rows(await envs.recv(min_envs=3))) == [[i, 1, 1] for i in range(3)]
         await envs.render()
-        assert not Parking.parked
+        assert not ParkingPool.parked
 
 
 # ---------------------------------------------------------------- the order of operations

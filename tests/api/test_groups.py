@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from functools import partial
 from typing import Any
 
@@ -157,11 +156,3 @@ async def test_closing_one_closes_all(tally: Any, setup: dict[str, Any]) -> None
         with pytest.raises(agym.ClosedError):
             api.step([0] * len(api))
         await api.aclose()
-
-
-def test_closing_the_whole_ends_what_a_group_started() -> None:
-    with agym.make(Tally, 4) as envs:
-        a, _ = envs.split(2)
-        assert a.parallel(str, [1, 2]) == ["1", "2"]
-    left = [t for t in threading.enumerate() if t.name.startswith("agym-parallel")]
-    assert (left, len(a)) == ([], 2)

@@ -96,11 +96,6 @@ CALLS = {
         print(*envs.reset(), all(envs.get_attr("plugged")) == ("plugged" in ID))
         envs.close()
     """,
-    "register": """
-        envs = gymnasium.make_vec(agym.register(ID, backend=BACKEND, workers=2), 3)
-        print(*envs.reset()[0], True)
-        envs.close()
-    """,
     "AgymVectorEnv": """
         envs = agym.AgymVectorEnv([lambda: gymnasium.make(ID)] * 3, workers=2)
         print(*envs.reset()[0], True)
@@ -155,7 +150,6 @@ def test_without_a_version_it_is_the_latest(folder: Path) -> None:
                     warnings.simplefilter("ignore")
                     with agym.make(env_id, 2, backend="native") as envs:
                         assert [*envs.reset()[0]] == [20, 20]
-                    assert agym.register(env_id) == "agym/games-Dice-v1"
         print("done")
     """.replace("IDS", repr(IDS))
     exit_code, out, err = run(folder, code, seconds=6)

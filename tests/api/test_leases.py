@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.engine.batches.leasing import LEASED, LOST
+from agym.engine.batches.builder import LEASED, LOST
 from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.core_selection import examples
 from tests.support.drivers import APIS, FORKED, Setup, everywhere, opened
-from tests.support.insides import backend_of, engine_of
+from tests.support.insides import backend_of, engine_of, leases_of
 
 IMAGE, FLOATS = (192, 160, 3), (36_000,)
 
@@ -139,7 +139,7 @@ def test_a_loop_copies_nothing(backend: Any, api: str) -> None:
     options = {"backend": backend, "autoreset": "next_step", "output": "array"}
     with opened(api, partial(Large, 99), 4, **options) as envs:
         inner = envs.envs if api == "async" else envs
-        planes = engine_of(inner).rows.opened.table.planes.values()
+        planes = engine_of(inner).life.table.planes.values()
         blocks = [block for plane in planes for block in plane.observations]
         written = {block.__array_interface__["data"][0] for block in blocks}
         envs.reset()
@@ -161,7 +161,7 @@ def test_a_loop_copies_nothing(backend: Any, api: str) -> None:
 
 def test_small_batches_are_copied() -> None:
     with agym.make("CartPole-v1", 4, autoreset="next_step", output="array") as envs:
-        assert not engine_of(envs).rows.opened.table.leasable
+        assert not engine_of(envs).life.table.leasable
 
 
 @pytest.mark.once
@@ -171,7 +171,7 @@ def test_small_batches_are_copied() -> None:
 def test_what_is_read_again_is_the_callers_copy(options: dict[str, Any]) -> None:
     options = {"autoreset": "next_step", **options}
     with agym.make(partial(Large, 99), 4, output="array", **options) as envs:
-        assert not engine_of(envs).rows.opened.table.leasable
+        assert not engine_of(envs).life.table.leasable
 
 
 def test_holding_still_does_not_depend_on_what_the_caller_did() -> None:
@@ -280,7 +280,7 @@ def test_a_death_frees_the_plane() -> None:
             envs.restart()
             assert all_are(step.observations["image"], 1)
         envs.reset(seed=1)
-        states = engine_of(envs).rows.opened.batches.planes._states
+        states = leases_of(envs)._states
         assert [*states.values()].count(0) >= 2
 
 
@@ -301,7 +301,7 @@ def test_a_plane_that_a_fork_shares_is_not_used_again() -> None:
     """Though its last array is freed in one thread while another is about to fork."""
     options: Any = {"backend": FORK, "output": "array", "autoreset": "next_step"}
     with agym.make(Large, 4, **options) as envs:
-        planes = engine_of(envs).rows.opened.batches.planes
+        planes = leases_of(envs)
         plane = Interrupted(planes.take(set()))
         arrays = planes.lease(plane)
         seen = []

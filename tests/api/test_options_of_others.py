@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import gymnasium
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
@@ -18,34 +17,18 @@ from tests.support.envs.vector_envs import Tally as VectorTally
 # What each is called by agym; ``None`` where it is no single name.
 OTHERS: dict[str, str | None] = {
     "n_envs": "num_envs",
-    "num_env": "num_envs",
-    "nenvs": "num_envs",
-    "env_num": "num_envs",
     "num_workers": "workers",
     "num_processes": "workers",
-    "num_threads": "workers",
-    "num_env_runners": "workers",
-    "worker": "workers",
-    "autoreset_mode": "autoreset",
-    "vectorization_mode": "backend",
     "vec_env_cls": "backend",
-    "asynchronous": "backend",
-    "context": "start_method",
-    "wait_num": "min_envs",
+    "vectorization_mode": "backend",
+    "autoreset_mode": "autoreset",
     "batch_size": "min_envs",
-    "spares": "docs/howto/fleet.md",
-    "wrappers": "gymnasium.make",
     "wrapper_class": "gymnasium.make",
-    "wrapper_kwargs": "gymnasium.make",
-    "monitor_dir": "episode_stats",
-    "monitor_kwargs": "episode_stats",
-    "start_index": "seed",
-    "shared_memory": None,
-    "daemon": None,
-    "observation_mode": "AgymVectorEnv",
     "env_kwargs": "one by one",
-    "vector_kwargs": "one by one",
-    "vec_env_kwargs": "one by one",
+    "shared_memory": None,
+    "spares": "docs/howto/rate_limits.md",
+    "fleet": "rate_limit",
+    "hedge": "recv(min_envs",
 }
 
 
@@ -70,15 +53,6 @@ class PassesOn(Names):
 
     def __init__(self, *, colour: str = "", **keywords: Any) -> None:
         super().__init__(**keywords)
-
-
-@pytest.fixture
-def registry() -> Iterator[None]:
-    """What a test registers is gone after it."""
-    before = dict(gymnasium.registry)
-    yield
-    gymnasium.registry.clear()
-    gymnasium.registry.update(before)
 
 
 SPEC = EnvSpec("Swallows-v0", entry_point=Swallows)
@@ -112,21 +86,6 @@ def test_refused_where_the_environment_would_swallow_them(function: str, name: s
 def test_refused_whatever_makes_the_environment(function: str, env: str) -> None:
     with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
         FUNCTIONS[function](ENVS[env], n_envs=8)
-
-
-@pytest.mark.parametrize("name", OTHERS)
-def test_refused_when_registered(name: str) -> None:
-    with pytest.raises(agym.UsageTypeError, match=f"{name} is no option of agym.register"):
-        agym.register(SPEC, **{name: 3})
-    assert "agym/Swallows-v0" not in gymnasium.registry
-
-
-@pytest.mark.usefixtures("registry")
-def test_the_number_is_none_of_the_registered_options() -> None:
-    with pytest.raises(agym.UsageTypeError, match=r"num_envs .*gymnasium.make_vec\(id, num_envs\)"):
-        agym.register("CartPole-v1", num_envs=8)
-    with pytest.raises(agym.UsageTypeError, match="did you mean 'backend'"):
-        agym.register("CartPole-v1", backends="serial")
 
 
 # What AsyncVectorEnv has, AgymVectorEnv has too.
@@ -189,7 +148,6 @@ def test_what_a_constructor_names_it_gets(env: Any) -> None:
         agym.make(env, num_workers=8)
 
 
-@pytest.mark.usefixtures("registry")
 def test_what_a_registered_constructor_names_it_gets() -> None:
     spec = EnvSpec("Names-v0", entry_point="tests.api.test_options_of_others:Names")
     with agym.make(spec, backend="serial", context="snow") as envs:
@@ -197,8 +155,6 @@ def test_what_a_registered_constructor_names_it_gets() -> None:
     spec = EnvSpec("Registered-v0", entry_point=Swallows, kwargs={"start_index": 1})
     with agym.make(spec, backend="serial", start_index=2) as envs:
         assert envs.unwrapped.keywords == [{"start_index": 2}]
-    vectors = gymnasium.make_vec(agym.register(spec, backend="serial", start_index=2), 2)
-    vectors.close()
 
 
 # Options of make in former versions: where each has gone.
@@ -226,7 +182,6 @@ def test_options_that_moved_to_an_object_are_refused_with_their_new_place(name: 
     refusing: list[tuple[str, Callable[..., Any]]] = [
         *(("agym", partial(make, Swallows, 2)) for make in (agym.make, agym.make_async)),
         ("agym", partial(agym.make_vec, Swallows, 2)),
-        ("agym.register", partial(agym.register, SPEC)),
         ("AgymVectorEnv", partial(agym.AgymVectorEnv, [Tally])),
     ]
     for where, make in refusing:
@@ -265,15 +220,6 @@ def test_a_vector_environment_that_cannot_be_imported_is_not_needed() -> None:
         envs.reset()
     with pytest.raises(agym.UsageTypeError, match="num_workers is no option"):
         agym.make(spec, 2, backend="serial", num_workers=2)
-
-
-def test_registering_checks_values_too() -> None:
-    for options in ({"workers": -1}, {"on_fault": "x"}, {"timeout": -3}, {"autoreset": "x"}):
-        with pytest.raises(agym.UsageError, match=next(iter(options))):
-            agym.register("CartPole-v1", **options)
-    no_id: Any = Swallows
-    with pytest.raises(agym.UsageError, match="must be an id"):
-        agym.register(no_id)
 
 
 class Pins(Tally):
@@ -327,12 +273,3 @@ def test_programs_have_threads_and_batches_of_their_own() -> None:
         assert envs.num_threads == [3] * 4
     with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
         agym.make(Takes, backend="native", n_envs=4)
-
-
-@pytest.mark.usefixtures("registry")
-def test_registered_programs_have_them_too() -> None:
-    spec = EnvSpec("Takes-v0", entry_point=Swallows, vector_entry_point=Takes)
-    env_id = agym.register(spec, backend="native", batch_size=4, num_threads=3)
-    gymnasium.make_vec(env_id, 4).close()
-    with pytest.raises(agym.UsageTypeError, match=r"num_threads is no option.* workers"):
-        agym.register(spec, backend="process", num_threads=3)

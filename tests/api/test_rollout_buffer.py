@@ -82,7 +82,7 @@ def test_what_the_caller_writes_into_a_buffer_is_overwritten(setup: Setup) -> No
 @pytest.mark.parametrize("backend", SERIAL_OR_FORK)
 def test_a_buffer_that_is_gone_is_given_back(backend: Any) -> None:
     with agym.make(Large, 4, backend=backend, **OPTIONS) as envs:
-        table = engine_of(envs).rows.opened.table
+        table = engine_of(envs).life.table
         for _ in range(5):
             buffer = envs.rollout_buffer(4)
             envs.reset(out=buffer[0])

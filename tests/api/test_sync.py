@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,6 @@ import agym
 from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Counted, Nested, Tally
 from tests.support.equality import same, same_values
-from tests.support.patience import patience
 
 pytestmark = pytest.mark.parametrize("setup", SETUPS)
 
@@ -251,22 +249,6 @@ def test_a_missing_attribute(setup: dict[str, Any]) -> None:
         assert envs.gravity == [9.8] * 3
 
 
-def test_parallel(setup: dict[str, Any]) -> None:
-    with agym.make(Tally, 3, **setup) as envs:
-        barrier = threading.Barrier(3)
-
-        def predict(observation: int, scale: int) -> int:
-            barrier.wait(patience(3))  # passes only when all three run at once
-            return observation * scale
-
-        assert envs.parallel(predict, [1, 2, 3], (10, 20, 30)) == [10, 40, 90]
-        assert envs.parallel(str, iter("abc")) == ["a", "b", "c"]
-        with pytest.raises(agym.UsageError, match="parallel"):
-            envs.parallel(str, [1, 2])
-        with pytest.raises(ZeroDivisionError):
-            envs.parallel(lambda x: 1 / x, [1, 0, 1])
-
-
 def test_iteration_and_handles(setup: dict[str, Any]) -> None:
     with agym.make(Tally, 3, **setup) as envs:
         envs.reset()
@@ -352,10 +334,9 @@ def test_the_block_closes_also_after_an_error(setup: dict[str, Any], tmp_path: A
         lambda envs: envs.gravity,
         lambda envs: envs[0].reset(),
         lambda envs: envs[0].step(0),
-        lambda envs: envs.parallel(str, [1, 2]),
     ],
     ids=["reset", "step", "render", "call", "get_attr", "set_attr", "attribute", "handle-reset",
-         "handle-step", "parallel"],
+         "handle-step"],
 )  # fmt: skip
 def test_use_after_close(setup: dict[str, Any], use: Any) -> None:
     with agym.make(Tally, 2, **setup) as envs:

@@ -61,20 +61,26 @@ def play(env: agym.EnvHandle[Any, int], steps: int = STEPS) -> list[Any]:
     return seen
 
 
+def in_threads(work: Callable[[agym.EnvHandle[Any, int]], Any], envs: agym.Envs) -> list[Any]:
+    """Call a function for each environment at the same time; return the results."""
+    with ThreadPoolExecutor(len(envs)) as pool:
+        return [*pool.map(work, envs)]
+
+
 def expected() -> list[Any]:
     with make("serial") as envs:
         return [play(env) for env in envs]
 
 
 @each_place
-def test_handles_in_parallel(setup: str) -> None:
+def test_handles_in_threads(setup: str) -> None:
     with make(setup) as envs:
-        assert envs.parallel(play, envs) == expected()
+        assert in_threads(play, envs) == expected()
         assert len(envs.step([0] * NUM_ENVS).rewards) == NUM_ENVS
 
 
 @each_place
-def test_groups_in_parallel(setup: str) -> None:
+def test_groups_in_threads(setup: str) -> None:
     def play_group(group: agym.Envs) -> list[list[float]]:
         group.reset(seed=0)
         seen = []
@@ -223,7 +229,7 @@ def test_one_that_fails_stops_no_other() -> None:
     with make("process") as envs:
         envs.reset()
         with pytest.raises(agym.UsageError):
-            envs.parallel(work, envs)
+            in_threads(work, envs)
         assert len(envs.step([0] * NUM_ENVS).rewards) == NUM_ENVS
 
 
@@ -238,7 +244,7 @@ def test_a_deadline_of_one_thread_is_no_others(gates: Gates) -> None:
             assert isinstance(late.exception(), agym.StepTimeout)
 
 
-def test_a_worker_that_dies_in_parallel() -> None:
+def test_a_worker_that_dies_while_threads_play() -> None:
     with make("restart", env=Probe) as envs:
         envs.reset()
 
@@ -250,7 +256,7 @@ def test_a_worker_that_dies_in_parallel() -> None:
                 faults += "fault" in env.step(0)[4]
             return faults
 
-        faults = envs.parallel(work, envs)
+        faults = in_threads(work, envs)
         assert faults[0] == 1
         assert sum(faults) <= NUM_ENVS
 
@@ -355,7 +361,7 @@ def test_one_event_loop_after_the_other(setup: str) -> None:
     asyncio.run(go_on())
 
 
-def test_who_plays_in_parallel_may_close() -> None:
+def test_who_plays_in_a_thread_may_close() -> None:
     with make("process") as envs:
         envs.reset()
 
@@ -364,5 +370,5 @@ def test_who_plays_in_parallel_may_close() -> None:
             envs.close()
 
         with contextlib.suppress(agym.ClosedError):  # none if the first to close is the last
-            envs.parallel(work, envs)
+            in_threads(work, envs)
         assert engine_of(envs).life.closed

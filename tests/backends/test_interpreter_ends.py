@@ -177,11 +177,6 @@ SYNC = {
         threading.Thread(target=play, daemon=True).start()
         begun.wait()
     """,
-    "threads of agym's": """
-        envs = make()
-        envs.reset()
-        assert envs.parallel(lambda k: k, [1, 2, 3]) == [1, 2, 3]
-    """,
     "groups": """
         envs = make()
         envs.reset()

@@ -6,13 +6,17 @@ import select
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 
 import agym
 from agym.api import waiting
+from agym.backends import BackendSpec
 from agym.backends.outbox import Outbox
-from agym.backends.thread import ThreadBackend
+from agym.backends.pool import Pool
+from agym.backends.port import BackendOptions
+from agym.backends.thread import ThreadPort
 from tests.support.envs.gated_envs import Gates
 from tests.support.patience import patience
 
@@ -55,15 +59,24 @@ def test_a_problem_rings_at_once(outbox: Outbox[str]) -> None:
     assert rings(outbox)
 
 
-class Parking(ThreadBackend):
+class ParkingPool(Pool):
     """Tells when a caller goes to sleep for several environments."""
 
     parked = threading.Event()
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options, ThreadPort)
 
     def park(self, envs: int = 1) -> None:
         super().park(envs)
         if envs > 1:
             self.parked.set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parking(BackendSpec):
+    name = "parking"
+    port = ParkingPool
 
 
 def test_a_call_of_fewer_environments_wakes_a_thread_that_sleeps_for_more(
@@ -72,11 +85,11 @@ def test_a_call_of_fewer_environments_wakes_a_thread_that_sleeps_for_more(
     monkeypatch.setattr(waiting, "RECHECK_SECONDS", 2 * patience())  # no call for help
     with (
         ThreadPoolExecutor(2) as pool,
-        agym.make(gates.factories, backend=Parking) as envs,
+        agym.make(gates.factories, backend=Parking()) as envs,
     ):
         envs.reset()
         two = pool.submit(envs.step, [1, 1], env_ids=[0, 1])
-        assert Parking.parked.wait(patience())
+        assert ParkingPool.parked.wait(patience())
         one = pool.submit(envs.step, [1], env_ids=[2])
         try:
             gates.open(2)

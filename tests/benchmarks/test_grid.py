@@ -27,7 +27,7 @@ from benchmarks.reports.results import (
     WorkloadResult,
 )
 from benchmarks.systems.peers import PEERS, Peer, TianshouShmem, TorchRLParallel
-from benchmarks.systems.runners import AgymOneProcess, AgymProcess, AgymThreads
+from benchmarks.systems.runners import AgymOneProcess, AgymOther, AgymProcess, AgymThreads
 from benchmarks.throughput.cells import (
     AUTO,
     FIXED,
@@ -102,6 +102,33 @@ def test_best_is_the_fastest() -> None:
     assert cell.fixed == Best("agym process", 0.9)
     assert cell.peer == Best("Gymnasium Sync", 3.0)
     assert [verdict.met for verdict in cell.verdicts()] == [False, True]
+
+
+def test_the_other_auto_is_compared_where_one_was_asked() -> None:
+    result = cell_result(8, 100_000.0, auto=90.0, serial=45.0, process=100.0)
+    cell = Cell.of(result)
+    assert cell is not None
+    assert cell.other is None
+    row = Row(AgymOther.name, (100.0, 200.0), "process ×2")
+    cell = Cell.of(replace(result, rows=(*result.rows, row)))
+    assert cell is not None
+    assert cell.other == Best("process ×2", 0.9)
+    *_, verdict = cell.verdicts()
+    assert (verdict.wanted, verdict.met) == (0.95, False)
+    assert verdict.target.endswith("against the other auto, process ×2")
+
+
+@pytest.mark.full
+def test_another_checkout_is_asked_for_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AgymOther, "checkout", Path(__file__).parents[2], raising=False)
+    work = Workload("CartPole-v1", 2)
+    other = AgymOther(work, sample_actions(work), 2)
+    try:
+        assert other.choice == "serial"
+        other.reset()
+        assert other.run(0.01) > 0
+    finally:
+        other.close()
 
 
 def test_more_is_wanted_where_a_batch_takes_long_and_cores_help() -> None:

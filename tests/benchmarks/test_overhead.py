@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from agym.errors import UsageError
-from agym.planning.model import efficiency
 from benchmarks.measuring.computing_envs import BusyEnv, turns_for
 from benchmarks.measuring.workloads import BusyWorkload, Workload, sample_actions
 from benchmarks.overhead.command import (
@@ -19,7 +18,7 @@ from benchmarks.overhead.command import (
     parse_times,
     round_trip_microseconds,
 )
-from benchmarks.overhead.efficiency import Point, overhead_of, points
+from benchmarks.overhead.efficiency import Point, efficiency, overhead_of, points
 from benchmarks.overhead.systems import HostAlone, RoundTrip, StepsAlone
 from benchmarks.reports.results import BARE, BOUND, Row, WorkloadResult
 from benchmarks.systems.baseline import BareLoop

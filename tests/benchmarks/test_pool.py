@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agym.planning.model import efficiency
 from benchmarks.measuring.workloads import sample_actions
-from benchmarks.overhead.efficiency import cores_of, efficiency_of, formula
+from benchmarks.overhead.efficiency import cores_of, efficiency, efficiency_of, formula
 from benchmarks.reports.count_plot import curves, milliseconds
 from benchmarks.reports.results import BARE, BOUND, Row, Settings, WorkloadResult
 from benchmarks.systems.baseline import Bare, BareLoop

@@ -44,7 +44,6 @@ def test_a_table_names_the_extra(tmp_path: Path) -> None:
     ("line", "without", "hint"),
     [
         ("agym record CartPole-v1 -o a.mp4 --steps 2", "av", install_command("video")),
-        ("agym plan CartPole-v1 --cluster", "ray", install_command("ray")),
         ("benchmarks overlap --json no/folder.json", "torch", "no/folder.json"),
         ("agym trace no[b].json", "matplotlib", "no[b].json"),
     ],

@@ -16,7 +16,6 @@ MAKES = {
     "async": 'agym.make_async("ALE/Pong-v5", 2, backend="process")',
     "vector": 'agym.make_vec("ALE/Pong-v5", 2)',
     "native": 'agym.make("ALE/Pong-v5", 2, backend="native")',
-    "register": 'agym.register("ALE/Pong-v5")',
     "plan": 'agym.plan("ALE/Pong-v5", 2)',
 }
 

@@ -10,7 +10,9 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from agym.backends.base import Backend, BackendOptions, Force
+from agym.backends.pool import Pool
+from agym.backends.port import BackendOptions, Force
+from agym.backends.serial import SerialPort
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.errors import (
@@ -34,13 +36,14 @@ def never() -> Any:
     raise NotImplementedError
 
 
-class FakeBackend(Backend):
+class FakeBackend(Pool):
     """Remembers what it was given; the test says what comes of it."""
 
     ended = False
+    pids = (None,)
 
     def __init__(self, num_envs: int, description: Description | None = None) -> None:
-        super().__init__(BackendOptions([never] * num_envs, AutoresetMode.NEXT_STEP))
+        super().__init__(BackendOptions([never] * num_envs, AutoresetMode.NEXT_STEP), SerialPort)
         self.num_envs = num_envs
         self.operations: list[Operation] = []
         self.outcomes: list[Completion] = []

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import agym
-from agym.engine.hooks.hooks import Hooks
+from agym.engine.hooks import Hooks
 from agym.engine.stats import FOLLOWED, Traffic
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
@@ -120,7 +120,7 @@ def test_what_limits_it(
     workers = [range(2), range(2, 4)]
     traffic = Traffic(Hooks())
     for number in range(3 * FOLLOWED):
-        traffic.dispatch(number)
+        _dispatch(traffic, number)
         now += there * MILLISECOND
         gauges.began[0] = gauges.began[2] = now
         gauges.ended[0] = now + MILLISECOND // 2  # of two workers the slower one counts
@@ -131,11 +131,18 @@ def test_what_limits_it(
         if following == number:
             traffic.settle(began, gauges, workers)
         now += caller * MILLISECOND
-    traffic.dispatch(-1)
+    _dispatch(traffic, -1)
     stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0])
     parts = stats.queue, stats.work, stats.transport, stats.caller
     assert parts == pytest.approx([part / 1000 for part in (there, work, back, caller)])
     assert stats.limit == limit
+
+
+def _dispatch(traffic: Traffic, number: int) -> None:
+    """Dispatch a step as the engine does."""
+    traffic.left -= 1
+    if traffic.returned or not traffic.left:
+        traffic.begin(number)
 
 
 def test_what_a_step_takes_is_told() -> None:

@@ -46,15 +46,11 @@ def test_what_computes_does_not_wait(log: Path) -> None:
     profile = measure(make_sample(factory), factory)
     assert profile.waiting == 0.0
     assert profile.step >= 0.002
-    assert profile.observation_bytes == 3 * 8
-    assert profile.info_bytes == 0  # numbers, which travel in the table
-    assert profile.table_infos == 1.0
 
 
-def test_infos_that_are_messages_count() -> None:
-    profile = measure(make_sample(Talks), Talks)
-    assert profile.info_bytes > 100
-    assert profile.table_infos == 0.0
+def test_values_of_infos_are_counted() -> None:
+    less, more = (measure(make_sample(kind), kind).infos for kind in (Tally, Talks))
+    assert more == less + 1
 
 
 def test_what_sleeps_waits(log: Path) -> None:
@@ -62,7 +58,6 @@ def test_what_sleeps_waits(log: Path) -> None:
     profile = measure(make_sample(factory), factory)
     assert profile.waiting > 0.5
     assert profile.step >= 0.005
-    assert profile.computing < profile.step / 2
 
 
 def test_coroutine_environments_are_measured_on_a_loop(log: Path) -> None:

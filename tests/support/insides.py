@@ -22,14 +22,19 @@ def engine_of(envs: Any) -> Any:
     return envs._engine
 
 
+def leases_of(envs: Any) -> Any:
+    """The planes that the caller of open environments may lease."""
+    return envs._engine._rows.opened.batches.leases
+
+
 def backend_of(envs: Any) -> Any:
     """The backend under environments."""
     return envs._backend
 
 
 def workers_of(envs: Any) -> list[Any]:
-    """The threads of a backend that has some."""
-    workers: list[Any] = envs._backend._workers
+    """The ports of a backend, one per worker."""
+    workers: list[Any] = envs._backend._ports
     return workers
 
 

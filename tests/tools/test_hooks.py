@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 import agym
+from agym import Hook
 from agym.backends.spinning import SpinPolicy
-from agym.engine.hooks.hooks import Hook, Hooks
-from agym.engine.hooks.throttle import Throttle
+from agym.engine.hooks import Hooks
 from agym.tools.live.camera import Camera
+from agym.tools.live.throttle import Throttle
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, opened
 from tests.support.envs.painting_envs import Painter
@@ -203,5 +204,5 @@ def test_environments_that_are_opened_while_timelines_begin_and_end(tmp_path: Pa
     for envs in made:
         engine = engine_of(envs)
         assert not engine.hooks.all
-        assert not engine.rows.opened.table.gauges.arrays["recording"].any()
+        assert not engine.life.table.gauges.arrays["recording"].any()
         envs.close()

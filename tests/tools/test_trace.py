@@ -111,7 +111,7 @@ def test_environments_that_are_made_meanwhile_and_blocks_of_threads(tmp_path: Pa
 @pytest.mark.parametrize("api", APIS)
 def test_nothing_is_written_unless_somebody_records(api: str, tmp_path: Path) -> None:
     with opened(api, [Tally] * 2, backend="serial") as envs:
-        arrays = engine_of(envs if api == "sync" else envs.envs).rows.opened.table.gauges.arrays
+        arrays = engine_of(envs if api == "sync" else envs.envs).life.table.gauges.arrays
         with agym.mark("nobody looks"):
             envs.reset()
             envs.step([0, 0])

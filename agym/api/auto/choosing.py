@@ -4,13 +4,12 @@ The cheapest rule that decides is used::
 
     faults are to be handled                   -> process, and nothing is tried in this process
     one environment with the sync API          -> serial
-    it was measured before                     -> plan
+    it was measured before                     -> the fastest, if it is clearly faster than serial
     its code is the user's own                 -> serial, or thread beside an event loop
-    otherwise make one and measure it          -> plan, if all plausible costs give the same choice
-    the choice depends on the costs            -> plan with this machine's measured costs
+    otherwise make one and measure it          -> the same
 
-What a plan prefers is decided by ``planning/choice.py``. What a real run has measured replaces the
-prediction (``api/auto/learning.py``).
+What batches take is predicted by ``planning/model.py``, and ``planning/choice.py`` decides. What a
+real run has measured replaces the prediction (:func:`learn_from`).
 
 A user's own environment is never stepped before the caller steps it: it may write files, move a
 robot, or end this process. ``agym.plan`` measures it in a separate process, and keeps the profile
@@ -22,22 +21,28 @@ numbers are no longer those of a new one. If construction is slow, it is measure
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
+from statistics import median
 
+from agym._system.cpus import available_cores
 from agym._system.isolation import NoRunningLoop
-from agym.api.auto.machine import remembered_costs, this_machine
+from agym._system.load import OtherLoad
 from agym.backends.registry import refuse_import
+from agym.engine.stats import Traffic
 from agym.hosts.factories import Factory, OneShotFactory, describe_first, reraise
 from agym.planning.caching import (
     recall_measured,
     recall_profile,
+    remember_measured,
     remember_profile,
     source_file,
 )
-from agym.planning.choice import Decision, decide, describe_costs, explain
-from agym.planning.model import Candidate, Machine, Profile, Requirements, candidates
+from agym.planning.choice import decide, describe_basis, explain, readable
+from agym.planning.model import Candidate, Profile, Requirements, candidates
 from agym.planning.plans import Plan
 from agym.planning.profiling import measure
 from agym.planning.sampling import (
@@ -48,90 +53,77 @@ from agym.planning.sampling import (
     name_of,
     obstacle,
 )
-from agym.planning.typical import extremes, typical
 
+# For how long to watch what other programs do.
+LOOK_SECONDS = 0.06
 
-@dataclass(frozen=True)
-class BackendChoice:
-    """A backend for environments.
+# A choice is refuted if a batch takes this many times as long as in the caller's thread.
+REFUTED = 1.2
 
-    Attributes:
-        plan: The plan that chose it.
-        factories: The factories to use; the first may return an environment made already.
-    """
-
-    plan: Plan
-    factories: Sequence[Factory]
+# Where cores share an execution unit, a worker's step takes up to this many times as long.
+SLOWED = 2.0
 
 
 def choose_backend(
     factories: Sequence[Factory], needs: Requirements, sample: Factory | None = None
-) -> BackendChoice:
+) -> tuple[Plan, Sequence[Factory]]:
     """Choose a backend for environments.
 
     Args:
         factories: Their factories; the first may be called here.
         needs: The caller's requirements.
         sample: Makes an environment like these, to be measured instead of the first.
+
+    Returns:
+        The plan; and the factories to use, the first of which may return an environment that was
+        made already.
     """
     measured = sample or factories[0]
     name = name_of(measured)
     if needs.fault_tolerant:
-        return BackendChoice(_safe(name, factories, needs), factories)
+        return _safe(name, factories, needs), factories
     if needs.num_envs == 1 and needs.blocking and needs.workers is None:
         why = "one environment gains nothing from workers"
-        return BackendChoice(_by_rule(name, needs, "serial", why), factories)
+        return _by_rule(name, needs, "serial", why), factories
     refuse_import()
     profile, why = recall_profile(measured), ""
-    may_be_stepped = sample is not None or is_trusted(measured)
-    try:
-        if profile is None and may_be_stepped:
-            profile, why = _measure(measured)
-        elif profile is None:
-            return _choose_unknown(name, factories, needs)
-    except (Exception, SystemExit) as error:
-        if sample is None:
-            # Let the backend raise the same error, where it is reported with its environment.
-            failing = OneShotFactory(partial(reraise, error), factories[0])
-            plan = _by_rule(name, needs, "serial", "it cannot be made")
-            return BackendChoice(plan, [failing, *factories[1:]])
-        why = f"a sample of it raised {type(error).__name__}"
     if profile is None:
-        return BackendChoice(_unmeasured(name, factories, needs, why), factories)
-    return BackendChoice(plan_for(profile, factories, needs, measured), factories)
+        if sample is None and not is_trusted(measured):
+            return _choose_unknown(name, factories, needs)
+        profile, why = _measure(measured)
+    if profile is None:
+        return _unmeasured(name, factories, needs, why), factories
+    return plan_for(profile, factories, needs, measured), factories
 
 
-def _choose_unknown(name: str, factories: Sequence[Factory], needs: Requirements) -> BackendChoice:
-    """Choose for environments with unknown code that were not measured.
-
-    Raises:
-        Exception: The constructor's own exception.
-    """
+def _choose_unknown(
+    name: str, factories: Sequence[Factory], needs: Requirements
+) -> tuple[Plan, Sequence[Factory]]:
+    """Choose for environments with unknown code that were not measured."""
     factory = factories[0]
-    if needs.workers is not None and not obstacle(factories):
-        return BackendChoice(_unmeasured(name, factories, needs), factories)
-    if makes_sync(factory):
-        return BackendChoice(_unmeasured(name, factories, needs), factories)
+    wants_processes = needs.workers is not None and not obstacle(factories)
+    if wants_processes or makes_sync(factory):
+        return _unmeasured(name, factories, needs), factories
     # One must be made, to know whether it is a coroutine environment.
+    on_loop = _by_rule(name, needs, "asyncio", "it is a coroutine environment")
     if needs.blocking and needs.workers is None:
         with NoRunningLoop():
             coroutines, factories = describe_first(factories)
-        plan = (
-            _on_loops(name, factories, needs) if coroutines else _unmeasured(name, factories, needs)
-        )
-        return BackendChoice(plan, factories)
-    sample = make_sample(factory)
-    if sample.coroutine:
-        plan = _on_loops(name, factories, needs)
-    elif sample.existing:
+        return on_loop if coroutines else _unmeasured(name, factories, needs), factories
+    try:
+        sample = make_sample(factory)
+    except (Exception, SystemExit) as error:
+        # Let the backend raise the same error, where it is reported with its environment.
+        failing = OneShotFactory(partial(reraise, error), factory)
+        return _by_rule(name, needs, "serial", "it cannot be made"), [failing, *factories[1:]]
+    plan = on_loop if sample.coroutine else _unmeasured(name, factories, needs)
+    if sample.existing:
         plan = _by_rule(name, needs, "serial", "its factory gives the same environment each time")
-    else:
-        plan = _unmeasured(name, factories, needs)
     if plan.backend in ("serial", "asyncio"):
         env = sample.env
-        return BackendChoice(plan, [OneShotFactory(lambda: env, factory), *factories[1:]])
+        return plan, [OneShotFactory(lambda: env, factory), *factories[1:]]
     sample.close()  # a thread makes its own
-    return BackendChoice(plan, factories)
+    return plan, factories
 
 
 def _measure(factory: Factory) -> tuple[Profile | None, str]:
@@ -139,31 +131,21 @@ def _measure(factory: Factory) -> tuple[Profile | None, str]:
 
     Returns:
         Its profile; or ``None``, and why it has none.
-
-    Raises:
-        Exception: The constructor's own exception.
     """
-    sample = make_sample(factory)
     try:
-        if sample.shown:
-            return None, "it shows a window"
-        try:
+        with closing(make_sample(factory)) as sample:
+            if sample.shown:
+                return None, "it shows a window"
             profile = measure(sample, factory)
-        except Exception as error:
-            return None, f"it raised {type(error).__name__} when it was measured"
-        if sample.construction > CHEAP_SECONDS:
-            remember_profile(factory, profile, source_file(sample.env))
-        return profile, ""
-    finally:
-        sample.close()
+            if sample.construction > CHEAP_SECONDS:
+                remember_profile(factory, profile, source_file(sample.env))
+            return profile, ""
+    except (Exception, SystemExit) as error:
+        return None, f"it raised {type(error).__name__} when it was measured"
 
 
 def plan_for(
-    profile: Profile,
-    factories: Sequence[Factory],
-    needs: Requirements,
-    measured: Factory | None = None,
-    machine: Machine | None = None,
+    profile: Profile, factories: Sequence[Factory], needs: Requirements, measured: Factory
 ) -> Plan:
     """Plan for measured environments.
 
@@ -171,46 +153,30 @@ def plan_for(
         profile: The profile of one.
         factories: Their factories.
         needs: The caller's requirements.
-        measured: The factory of the environment that was measured; ``None`` for the first.
-        machine: The costs to predict with; ``None`` for this machine's, which are measured only
-            if the choice depends on them.
+        measured: The factory of the environment that was measured.
     """
-    took: Mapping[str, float] = {}
-    if needs.usual:
-        took = recall_measured(measured or factories[0], needs.num_envs)
-    if machine is None and _certain(profile, needs, took):
-        machine = typical()
-    elif not needs.obstacle:
-        needs = replace(needs, obstacle=obstacle(factories))
-    if machine is None:
-        # They are not measured if that would block an event loop, or cannot matter.
-        machine = this_machine() if needs.blocking and not needs.obstacle else remembered_costs()
-    found, decision = _decide(profile, machine, needs, took)
-    chosen = decision.chosen
-    if chosen is None:
-        # No backend meets all requirements: let the chosen one raise the error.
-        chosen = found[0]
-        why = f"{chosen.name}, though it {chosen.remark}: no other backend can be chosen."
-    else:
-        why = f"{explain(decision, found, needs)} {describe_costs(machine)}"
-    return Plan(profile.name, needs.num_envs, tuple(found), chosen, why, profile, machine)
+    made = _plan(profile, needs, measured)
+    if made.backend == "process" and not needs.obstacle:
+        # Only now it matters whether worker processes can run them, and on how many cores.
+        cores = free_cores() if needs.blocking else needs.cores
+        needs = replace(needs, cores=cores, obstacle=obstacle(factories))
+        made = _plan(profile, needs, measured)
+    return made
 
 
-def _decide(
-    profile: Profile, machine: Machine, needs: Requirements, took: Mapping[str, float]
-) -> tuple[list[Candidate], Decision]:
-    """List the candidates, with what was measured of them, and decide."""
-    found = [
-        replace(one, measured=took.get(one.name)) for one in candidates(profile, machine, needs)
-    ]
-    return found, decide(found, workers_wanted=needs.workers is not None)
+def _plan(profile: Profile, needs: Requirements, measured: Factory) -> Plan:
+    took = recall_measured(measured, needs.num_envs)
+    found = [replace(one, measured=took.get(one.name)) for one in candidates(profile, needs)]
+    chosen, reason = decide(found, workers_wanted=needs.workers is not None)
+    why = f"{explain(chosen, found)}. {reason} {describe_basis(profile, needs)}"
+    return Plan(profile.name, needs.num_envs, tuple(found), chosen, why, profile)
 
 
-def _certain(profile: Profile, needs: Requirements, took: Mapping[str, float]) -> bool:
-    """Return whether all machines would lead to the same choice, one that needs no pickling."""
-    low, high = (_decide(profile, extreme, needs, took)[1].chosen for extreme in extremes())
-    same = low is not None and high is not None and low.name == high.name
-    return same and low is not None and low.backend != "process"
+def free_cores() -> int:
+    """Return how many of this process's cores other programs leave free just now, at least one."""
+    others = OtherLoad()
+    time.sleep(LOOK_SECONDS)
+    return max(1, available_cores() - round(others.cores()))
 
 
 def _unmeasured(
@@ -225,13 +191,6 @@ def _unmeasured(
     return _by_rule(name, needs, "serial" if needs.blocking else "thread", why)
 
 
-def _on_loops(name: str, factories: Sequence[Factory], needs: Requirements) -> Plan:
-    """Plan for coroutine environments."""
-    if needs.workers is not None and not obstacle(factories):
-        return _by_rule(name, needs, "process", "loops in as many workers as asked for")
-    return _by_rule(name, needs, "asyncio", "it is a coroutine environment")
-
-
 def _safe(name: str, factories: Sequence[Factory], needs: Requirements) -> Plan:
     """Plan for handling faults; an environment that may hang or crash is not tried here."""
     why_not = obstacle(factories)
@@ -243,3 +202,40 @@ def _safe(name: str, factories: Sequence[Factory], needs: Requirements) -> Plan:
 def _by_rule(name: str, needs: Requirements, backend: str, why: str) -> Plan:
     chosen = Candidate(backend, None if backend == "serial" else needs.workers, None)
     return Plan(name, needs.num_envs, (chosen,), chosen, f"{backend}: {why}.")
+
+
+def learn_from(plan: Plan, factory: Factory, traffic: Traffic) -> None:
+    """Check a plan with the first batches that it leads to.
+
+    Args:
+        plan: The plan.
+        factory: The factory by which its measurements are kept.
+        traffic: Times the batches.
+    """
+    serial = next((one for one in plan.candidates if one.backend == "serial"), None)
+    if plan.backend in ("serial", "asyncio") or serial is None or serial.predicted is None:
+        return
+    if not serial.remark:  # what a loop is spared by not being blocked cannot be measured here
+        traffic.learn = partial(_compare, plan, factory, serial.seconds, traffic)
+
+
+def _compare(
+    plan: Plan,
+    factory: Factory,
+    serial: float,
+    traffic: Traffic,
+    steps: Sequence[tuple[int, int]],
+) -> None:
+    """Keep what batches took if that refutes the plan."""
+    batch = median(took for took, _ in steps) / 1e9
+    together = median(together for _, together in steps) / 1e9
+    # Steps that the caller plays may take longer than the random ones that were measured. Then
+    # nothing is known of what they would take in its thread.
+    if batch <= REFUTED * serial or together > SLOWED * serial:
+        return
+    with suppress(Exception):  # a step must not fail because something cannot be kept
+        remember_measured(factory, plan.num_envs, {plan.chosen.name: batch})
+    traffic.remark = (
+        f"{plan.chosen.name} took {readable(batch)} per batch, where serial is predicted to take"
+        f" {readable(serial)}: the next time backend='auto' takes that into account."
+    )

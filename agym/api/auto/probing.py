@@ -17,9 +17,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from agym.api.sync import Envs
-from agym.backends.base import BackendOptions
 from agym.backends.options import Process
-from agym.backends.process.backend import ProcessBackend
+from agym.backends.pool import open_pool
+from agym.backends.port import BackendOptions
 from agym.engine.engine import Engine
 from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
 from agym.hosts.factories import Factory, innermost, is_coroutine_env
@@ -81,7 +81,7 @@ def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
         raise UsageError(f"{name} is measured in a process of its own, which {why}: {instead}")
     mode = AutoresetMode.DISABLED
     probes, spec = [partial(Probe, factory)], Process(workers=1)
-    backend = ProcessBackend(BackendOptions(probes, mode, spec, track_running=True))
+    backend = open_pool(BackendOptions(probes, mode, spec, track_running=True))
     engine = Engine(backend, timeout=PROBE_SECONDS)
     scratch = tempfile.TemporaryDirectory(prefix="agym-", ignore_cleanup_errors=True)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from gymnasium.vector import VectorEnv
@@ -16,26 +15,18 @@ from agym.api.options.environments import (
     make_vector_factories,
     same_games,
 )
-from agym.api.options.fleet import parse_fleet, setup_fleet
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
-from agym.backends.base import Backend, BackendOptions
-from agym.backends.options import SPECS, Asyncio, Auto, BackendSpec, Custom, Native
+from agym.backends.options import SPECS, Asyncio, Auto, BackendSpec, Native
+from agym.backends.pool import open_pool
+from agym.backends.port import BackendOptions
 from agym.engine.engine import Engine
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.stats import Traffic
 from agym.errors import UsageError
 from agym.hosts.factories import Factory, innermost, is_coroutine_env
+from agym.hosts.rate_limit import RateLimiter, number_kinds
 from agym.protocol.infos.policy import InfoPolicy
-
-BACKENDS = {
-    "serial": "agym.backends.serial.SerialBackend",
-    "thread": "agym.backends.thread.ThreadBackend",
-    "asyncio": "agym.backends.asyncio.AsyncioBackend",
-    "process": "agym.backends.process.backend.ProcessBackend",
-    "native": "agym.backends.native.NativeBackend",
-    "ray": "agym.backends.ray.backend.RayBackend",
-}
 
 
 def build(
@@ -75,8 +66,7 @@ def build(
     learn = None
     if isinstance(spec, Auto):
         spec, factories, learn = _choose(factories, spec, blocking, track_running, sample)
-    fleet = setup_fleet(parse_fleet(options.fleet), spec, factories)
-    backend = _backend_class(spec)(
+    backend = open_pool(
         BackendOptions(
             factories,
             options.autoreset_mode,
@@ -86,14 +76,13 @@ def build(
             policy.follow_episodes or getattr(spec, "recycle", None) is not None,
             options.info_policy,
             vector_infos,
-            fleet=fleet,
+            limiter=_limiter(options.rate_limit, spec, factories),
         )
     )
-    if not isinstance(backend, Backend):
-        raise UsageError(f"backend= made {backend!r}, which is no agym.backends.base.Backend")
     engine = Engine(backend, timeout=options.timeout, copy=options.copy, policy=policy)
     if learn is not None:
-        learn(engine.collector.traffic)
+        life = engine.life
+        life.learn_by(learn)
     return engine
 
 
@@ -107,7 +96,7 @@ def _spec_for(
             return Asyncio()
         if num_envs not in (None, 1) and allows_native(options) and same_games(env, env_kwargs):
             return Native()
-    if not is_vector(env) or isinstance(spec, Native | Custom):
+    if not is_vector(env) or isinstance(spec, Native) or spec.name not in SPECS:
         return spec
     if not isinstance(spec, Auto):
         raise UsageError(
@@ -125,26 +114,28 @@ def _choose(
     sample: Factory | None,
 ) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
     # Late imports, because most programs name a backend, and these modules import many others.
-    from agym.api.auto.choosing import choose_backend
-    from agym.api.auto.learning import learn_from
+    from agym.api.auto.choosing import choose_backend, learn_from
     from agym.planning.model import Requirements
 
-    needs = Requirements(
-        len(factories), spec.workers, blocking, track_running, overlap=spec.overlap
-    )
-    choice = choose_backend(factories, needs, sample)
-    chosen = SPECS[choice.plan.backend](workers=choice.plan.workers)
+    needs = Requirements(len(factories), spec.workers, blocking, track_running)
+    plan, found = choose_backend(factories, needs, sample)
+    chosen = SPECS[plan.backend](workers=plan.workers)
     alike = sample is not None or len({*map(id, factories)}) == 1
-    learn = partial(learn_from, choice.plan, sample or factories[0]) if alike else None
-    return chosen, choice.factories, learn if needs.usual else None
+    learn = partial(learn_from, plan, sample or factories[0]) if alike else None
+    return chosen, found, learn
 
 
-def _backend_class(spec: BackendSpec) -> Callable[[BackendOptions], Any]:
-    if isinstance(spec, Custom):
-        return spec.make
-    module, _, name = BACKENDS[spec.name].rpartition(".")
-    backend_class: type[Backend] = getattr(import_module(module), name)
-    return backend_class
+def _limiter(
+    rate: float | None, spec: BackendSpec, factories: Sequence[Factory]
+) -> RateLimiter | None:
+    if rate is None:
+        return None
+    if spec.name not in ("serial", "thread", "asyncio", "process"):
+        raise UsageError(
+            f"rate_limit= is not for backend={spec.name!r}: use backend='process', 'thread' or"
+            " 'serial', or 'asyncio' for coroutine environments"
+        )
+    return RateLimiter(rate, number_kinds(factories))
 
 
 def _class_of(env: Any) -> Any:
@@ -161,7 +152,7 @@ def allows_native(options: Options) -> bool:
     """Return whether no option needs single environments, or tells their faults apart."""
     policy = options.fault_policy
     tolerant = policy.tolerant or policy.follow_episodes or options.timeout is not None
-    return not (tolerant or options.info_policy.counts or options.fleet)
+    return not (tolerant or options.info_policy.counts or options.rate_limit)
 
 
 def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:

@@ -20,69 +20,31 @@ from gymnasium.vector import VectorEnv
 from agym.api.options.environments import EnvLike, find_spec
 from agym.errors import UsageTypeError
 
-_ONE_BY_ONE = "give the environment's options, and agym's, one by one as keywords"
-_WRAPPED = "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))"
-_MONITOR = "take episode_stats=True, which adds episodes to infos, or agym.sb3.make_vec_env"
-_EVENLY = "environments are divided evenly between workers: take num_envs= and workers="
-_RESOURCES = "take backend=agym.backends.Ray(resources={'num_cpus': ..., 'num_gpus': ...})"
 _PROCESS = "take backend=agym.backends.Process({}=...)"
 _RAY = "take backend=agym.backends.Ray({}=...)"
 _RECYCLE = "take backend=agym.backends.Process(recycle=agym.Recycle({}=...))"
 _FAULTS = "take on_fault=agym.FaultPolicy({}=...)"
-_FLEET = "take fleet=agym.Fleet({}=...)"
-_RESET_AHEAD = "it is gone: wrap the environment as docs/howto/fleet.md does, to reset ahead"
-_FIRST_DONE = "recv(min_envs=...) gives the environments that are done first"
 
-# Options of Gymnasium, Stable-Baselines3 and Baselines, EnvPool, tianshou, TorchRL, PufferLib and
-# RLlib: agym's name for each, or what to do instead. Names that are common keywords of environments
-# (``seed``, ``render``, ``env_config``, ``env_type``) are not included.
+# Options of other libraries that people type most: agym's name for each, or what to do instead.
+# Then options that agym had.
 OTHERS = {
-    **dict.fromkeys(
-        (
-            "n_envs", "n_env", "num_env", "nenv", "nenvs", "env_num", "num_environments",
-            "n_environments", "num_parallel_envs",
-        ),
-        "num_envs",
-    ),
-    **dict.fromkeys(
-        (
-            "num_workers", "n_workers", "max_workers", "num_processes", "n_processes",
-            "num_procs", "n_procs", "nproc", "num_cpu", "n_cpu", "n_jobs", "num_threads",
-            "n_threads", "num_env_runners",
-        ),
-        "workers",
-    ),
-    **dict.fromkeys(("num_envs_per_worker", "num_envs_per_env_runner"), _EVENLY),
-    **dict.fromkeys(
-        (
-            "num_cpus", "num_gpus", "num_cpus_per_worker", "num_gpus_per_worker",
-            "num_cpus_per_env_runner", "num_gpus_per_env_runner",
-        ),
-        _RESOURCES,
-    ),
-    **dict.fromkeys(
-        ("vectorization_mode", "vec_env_cls", "asynchronous", "remote_worker_envs"), "backend"
-    ),
-    **dict.fromkeys(
-        ("context", "mp_context", "mp_start_method"), _PROCESS.format("start_method")
-    ),
-    **dict.fromkeys(("batch_size", "wait_num"), _FIRST_DONE),
-    "spares": _RESET_AHEAD,
-    **dict.fromkeys(("wrappers", "wrapper_class", "wrapper_kwargs"), _WRAPPED),
-    **dict.fromkeys(("monitor_dir", "monitor_kwargs"), _MONITOR),
-    **dict.fromkeys(
-        ("env_kwargs", "vector_kwargs", "vec_env_kwargs", "create_env_kwargs"),
-        _ONE_BY_ONE,
-    ),
-    **dict.fromkeys(
-        ("shared_memory", "share_memory"), "observations are in shared memory anyway: leave it out"
-    ),
+    "n_envs": "num_envs",
+    "num_workers": "workers",
+    "num_processes": "workers",
+    "vec_env_cls": "backend",
+    "vectorization_mode": "backend",
     "autoreset_mode": "autoreset",
-    "daemon": "worker processes end with this one anyway: leave it out",
-    "observation_mode": "agym.AgymVectorEnv takes it",
-    "start_index": "take reset(seed=...), by which environment i gets seed + i",
-    "worker": "take workers= for the number of workers; agym takes no worker function",
-}  # fmt: skip
+    "batch_size": "recv(min_envs=...) gives the environments that are done first",
+    "wrapper_class": "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))",
+    "env_kwargs": "give the environment's options, and agym's, one by one as keywords",
+    "shared_memory": "observations are in shared memory anyway: leave it out",
+    "spares": "it is gone: wrap the environment as docs/howto/rate_limits.md does, to reset ahead",
+    "fleet": "use rate_limit=, in calls per second",
+    "hedge": (
+        "agym makes no step twice. Use timeout= with on_fault= to replace an environment that"
+        " hangs, or send and recv(min_envs=...) to go on without waiting for slow ones"
+    ),
+}
 
 # Options that belong to an object: to a backend's options, or to ``FaultPolicy``.
 NESTED = {
@@ -91,7 +53,6 @@ NESTED = {
         name: _RAY.format(name)
         for name in ("resources", "placement", "runtime_env", "address", "workers_per_node")
     },
-    **{name: _FLEET.format(name) for name in ("rate_limit", "hedge")},
     "max_restarts": _FAULTS.format("'restart', max_restarts"),
     "restart_window": _FAULTS.format("'restart', restart_window"),
     "replay_limit": _FAULTS.format("'replay', replay_limit"),

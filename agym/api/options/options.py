@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args
 
 from gymnasium.vector import AutoresetMode
 
-from agym.api.options.fleet import Fleet, parse_fleet
 from agym.api.output import Output, make_output_format
-from agym.backends.base import Backend, BackendOptions
-from agym.backends.options import SPECS, BackendName, BackendSpec, Custom
+from agym.backends.options import SPECS, BackendName, BackendSpec
 from agym.engine.faults.policy import FaultMode, FaultPolicy
 from agym.errors import UsageError
 from agym.hosts.episode import parse_mode
 from agym.protocol.arguments import check_choice, check_count, check_flag, check_seconds
 from agym.protocol.infos.policy import InfoPolicy
 
-BackendLike = BackendName | BackendSpec | Callable[[BackendOptions], Backend]
+BackendLike = BackendName | BackendSpec
 Autoreset = Literal["disabled", "next_step", "same_step"]
 Infos = Literal["all", "episode", "none"]
 OnFault = FaultMode | FaultPolicy
@@ -32,7 +29,7 @@ class EnvOptions(TypedDict, total=False):
     episode_stats: bool
     timeout: float | None
     on_fault: OnFault
-    fleet: Fleet | None
+    rate_limit: float | None
 
 
 class VecEnvOptions(EnvOptions, total=False):
@@ -64,7 +61,7 @@ class Options:
     episode_stats: bool = False
     timeout: float | None = None
     on_fault: OnFault = "raise"
-    fleet: Fleet | None = None
+    rate_limit: float | None = None
 
     spec: BackendSpec = field(init=False)
     autoreset_mode: AutoresetMode = field(init=False)
@@ -76,7 +73,8 @@ class Options:
         make_output_format(self.output, copy=self.copy)  # for its checks
         if self.timeout is not None:
             check_seconds("timeout", self.timeout)
-        parse_fleet(self.fleet)
+        if self.rate_limit is not None:
+            check_seconds("rate_limit", self.rate_limit, "calls per second", ", or None")
         derived = {
             "spec": with_workers(parse_backend(self.backend), self.workers),
             "autoreset_mode": parse_mode(self.autoreset),
@@ -98,19 +96,18 @@ OPTION_NAMES = ("num_envs", *(one.name for one in fields(Options) if one.init))
 
 
 def parse_backend(backend: BackendLike) -> BackendSpec:
-    """Parse ``backend``: a name, an object of ``agym.backends``, or a ``Backend`` class.
+    """Parse ``backend``: a name, or an object of ``agym.backends`` or of a third party's class.
 
     Raises:
         UsageError: It is none of these.
     """
-    if isinstance(backend, BackendSpec) and backend.name in (*SPECS, Custom.name):
+    if isinstance(backend, BackendSpec) and (backend.name in SPECS or backend.port is not None):
         return backend
     if isinstance(backend, type) and issubclass(backend, BackendSpec):
         name = backend.__name__
-        raise UsageError(f"backend={name} is a class: call it, agym.backends.{name}()")
-    if callable(backend) and (not isinstance(backend, type) or issubclass(backend, Backend)):
-        return Custom(make=backend)
-    check_choice("backend", backend, [*SPECS], ", an object of agym.backends, or a Backend class")
+        call = f"agym.backends.{name}()" if backend in SPECS.values() else f"{name}()"
+        raise UsageError(f"backend={name} is a class: call it, {call}")
+    check_choice("backend", backend, [*SPECS], ", or an object of agym.backends")
     return SPECS[str(backend)]()
 
 

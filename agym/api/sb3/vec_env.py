@@ -84,8 +84,7 @@ class AgymVecEnv(VecEnv):
             env_fns: Functions that make the environments.
             start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
                 With one, ``backend="auto"`` takes worker processes.
-            backend: Where environments run; see :func:`agym.make`. SB3 computes nothing between
-                ``step_async`` and ``step_wait``, so ``"auto"`` weighs no overlap.
+            backend: Where environments run; see :func:`agym.make`.
             sample: Makes an environment like these, which ``backend="auto"`` may step to measure
                 it; ``None`` if none may be stepped before the first ``step``.
             **options: The other options of :func:`agym.make`, such as ``workers``.
@@ -127,13 +126,13 @@ class AgymVecEnv(VecEnv):
                 where = "" if key is None else f" in {key!r}"
                 raise UsageError(f"SB3 takes no observations without a fixed shape: {space}{where}")
         super().__init__(runner.num_envs, space, runner.single_action_space)
-        self.metadata = runner._engine.rows.described.first.metadata
+        self.metadata = runner._life.description().metadata
         if runner._backend.groups is None and len({*self._apply(None, identity)}) < self.num_envs:
             raise UsageError(
                 "the functions in env_fns gave the same environment twice: each call must make a"
                 " new one"
             )
-        runner._engine.allow_unreset_step()  # SB3 does not require a reset before the first step
+        runner._engine.allow_unreset_steps()  # SB3 does not require a reset before the first step
 
     # ---------------------------------------------------------------- reset and step
 

@@ -38,7 +38,6 @@ from agym.api.vector.arguments import (
     with_max_concurrency,
     with_start_method,
 )
-from agym.backends.parts import NO_WORKERS
 from agym.engine.batches.results import ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
@@ -159,8 +158,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
                 raise
             raise SpaceMismatchError(f"{error}. {HOW_TO_DIFFER}") from None
         self._engine = self.runner._engine
-        self._engine.allow_unreset_step()
-        self._engine.writer.cut = lambda actions: iterate(self.action_space, actions)
+        self._engine.allow_unreset_steps(lambda actions: iterate(self.action_space, actions))
         try:
             self._describe(observation_mode)
         except BaseException:
@@ -371,9 +369,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             if timeout is not None and not terminate:  # else the grace period of closing applies
                 self.runner._wait(ticket, timeout)
                 terminate = not ticket.done
-        self._engine.life.fast_close = terminate
         self.closed = True  # even if closing raises
-        self.runner.close()
+        self.runner._close_all(fast=terminate)
 
     # ---------------------------------------------------------------- inside
 
@@ -407,7 +404,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             raise NoAsyncCallError(
                 f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind
             )
-        if timeout is not None and self._engine.backend.workers is NO_WORKERS:
+        if timeout is not None and self.runner._backend.inline is not None:
             raise UsageError(
                 f"{kind}_wait(timeout={timeout!r}) cannot stop waiting, because the environments"
                 f" run in this thread, with backend={self.backend!r}: use backend='thread' or"

@@ -9,7 +9,7 @@ Completions that are reported together are one message per operation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from agym.backends.process.channel import Channel
 from agym.backends.process.mailbox import SENT, TAIL, SlotRange
@@ -19,6 +19,7 @@ from agym.protocol.arguments import runs
 from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import Close, Load, Operation, Step
+from agym.protocol.typing import Array
 
 # Each message costs the caller a turn of its loop, on a core that the workers need.
 PATIENCE_SECONDS = 5e-3
@@ -48,12 +49,12 @@ class CoroutineWorkerLoop(WorkerLoop):
 
     def __init__(
         self,
-        words: memoryview,
+        memory: Mapping[str, Array],
         channel: Channel,
         go_home: Callable[[float], None] | None,
         watch: float,
     ) -> None:
-        super().__init__(words, channel, go_home, watch)
+        super().__init__(memory, channel, go_home, watch)
         self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
         # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
         # each of which is sent by itself, so that its environment is known.

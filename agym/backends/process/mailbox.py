@@ -14,22 +14,21 @@ completion without a payload is a count in shared memory; any other is a message
 from __future__ import annotations
 
 import struct
-import time
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from agym.backends.port import Port
 from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
-from agym.backends.process.serialization import Buffer, unpack
-from agym.backends.spinning import give_way
-from agym.protocol.arguments import runs
-from agym.protocol.frames import FrameLeases, ShelvedFrame
+from agym.backends.process.serialization import Buffer, pack_by_value, unpack
+from agym.protocol.frames import ARENA, FrameLeases, ShelvedFrame
 from agym.protocol.memory import Field
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath
-from agym.protocol.messages.operations import Make, Operation, Render, Step
+from agym.protocol.messages.operations import Operation, Render, Step
+from agym.protocol.typing import Array
 
 # Shared int64 words: a cache line written by the caller, one written by the worker, the ring.
 TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
@@ -50,112 +49,79 @@ SlotRange = tuple[int, int, int]
 
 def mailbox_fields(count: int) -> dict[str, Field]:
     """Lay out the shared memory for ``count`` environments, with one step in flight each."""
-    return {"words": (np.dtype(np.int64), (RING + ENTRY * count,))}
+    return {"words": (np.dtype(np.int64), (RING + ENTRY * count,)), "frames": ARENA}
 
 
-class Mailbox:
+class Mailbox(Port):
     """The caller's end."""
 
-    def __init__(self, words: memoryview, channel: Channel, ids: range) -> None:
-        """Use shared words, and a channel to the worker's end of both."""
-        self.ids = ids
-        self.start, self.stop = ids.start, ids.stop
+    polled = True
+    rings = True
+
+    def connect(self, memory: Mapping[str, Array], channel: Channel) -> None:
+        """Use shared memory, and a channel to the worker's end of both."""
+        words = memory["words"].data
         self.channel = channel
-        self.frames = FrameLeases(len(ids))
+        self.first, self.stop = self.ids.start, self.ids.stop
+        self.frames = FrameLeases(memory["frames"])
         self.bell = Doorbell(words, CALLER_ASLEEP, WORKER_ASLEEP, channel)
         self._words = words
         self._tail = 0
         self._sent = 0
         self._received = 0
         self._completed = 0
-        # Posted and not completed, by number and start: stop, name, whether it is in the ring;
-        # the environments that completed before the others; and the keys in the ring, in order.
-        self._pending: dict[tuple[int, int], tuple[int, str, bool]] = {}
-        self._ended: dict[tuple[int, int], set[int]] = {}
-        self._steps: deque[tuple[int, int]] = deque()
+        # What is pending in the ring, in order, by number and start: stop.
+        self._ring: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._completions: list[Completion] = []
-        # The name of the last operation on all environments, and on those with a later one.
-        self._last_name = Make.name
-        self._last_names: dict[int, str] = {}
 
     def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
         """Post a step that is entirely in the table; ``size`` environments complete together."""
-        words, tail, ring = self._words, self._tail, self.stop - self.start
+        words, tail, ring = self._words, self._tail, self.size
         if stop - start == ring and not self._last_names:
             self._last_name = Step.name
         else:
-            self._note_name(Step.name, start, stop)
+            self.note_name(Step.name, start, stop)
         for low in range(start, stop, size):
             high = low + size
             entry = RING + ENTRY * (tail % ring)
             words[entry] = number
             words[entry + 1] = low << 32 | high
             words[entry + 2] = plane
-            key = number, low
-            self._pending[key] = high, Step.name, True
-            self._steps.append(key)
+            self._ring[number, low] = high
             tail += 1
         self._tail = tail
         self.bell.publish(TAIL, tail)
 
-    def complete(self, operation: Operation) -> Operation:
-        """Add the frames that the worker may reuse; the operation must then be posted."""
+    def pack(self, operation: Operation) -> list[Buffer]:
+        """Pack an operation, with the frames that the worker may reuse; it must then be posted."""
         if isinstance(operation.message, Render):
-            return operation._replace(message=Render(self.frames.give_back()))
-        return operation
+            operation = operation._replace(message=Render(self.frames.give_back()))
+        return pack_by_value(operation, operation.given())
 
-    def post(
-        self, operation: Operation, packed: Sequence[Buffer], descriptor: int | None = None
-    ) -> None:
-        """Post any operation, with its packed form and a descriptor to send along."""
-        number, start, stop, message = operation
-        self._pending[number, start] = stop, message.name, False
-        self._note_name(message.name, start, stop)
-        self.send(operation, packed, descriptor)
-
-    def _note_name(self, name: str, start: int, stop: int) -> None:
-        if stop - start == self.stop - self.start:
-            self._last_name = name
-            if self._last_names:
-                self._last_names.clear()
-        else:
-            self._last_names.update(dict.fromkeys(range(start, stop), name))
+    def post(self, operation: Operation, packed: Sequence[Buffer] = ()) -> None:
+        """Post any operation, in its packed form."""
+        self.send(operation, packed)
 
     def send(
         self, operation: Operation, packed: Sequence[Buffer], descriptor: int | None = None
     ) -> None:
-        """Send a packed operation that has no completion; its bytes wake the worker."""
+        """Send a packed operation, and a descriptor along; its bytes wake the worker."""
         head = DOWN.pack(self._tail, operation.number, operation.start, operation.stop)
         self.channel.send([head, *packed], descriptor)
         self._sent += 1
         self._words[SENT] = self._sent
 
     def news(self) -> bool:
-        """Return whether there may be something to collect."""
         words = self._words
         if words[COMPLETED] != self._completed or words[ANSWERED] > self._received:
             return True
         return bool(self._completions)
 
-    def watch(self, end: float) -> bool:
-        """Watch until a time of ``perf_counter`` for the end of a step, the only operation pending.
+    def park(self, envs: int = 1) -> None:
+        self.bell.park()
 
-        Returns:
-            Whether it has ended and there is nothing else to collect.
-        """
-        words, completed, received = self._words, self._completed, self._received
-        while words[COMPLETED] == completed and words[ANSWERED] == received:
-            if time.perf_counter() > end:
-                return False
-            give_way()
-        return words[ANSWERED] == received and self.bell.read(COMPLETED) == completed + 1
-
-    def take_step(self, number: int) -> None:
-        """Forget a step whose end was watched, unless a signal handler has collected it."""
-        key = number, self.start
-        if self._pending.pop(key, None) is not None:
-            self._steps.remove(key)
-            self._completed += 1
+    def unpark(self) -> None:
+        self.bell.unpark()
 
     def collect(self) -> Sequence[Completion]:
         """Return the completions that have arrived."""
@@ -170,7 +136,7 @@ class Mailbox:
                 break  # the announced messages are on the way, and will wake the caller
             # The messages may have settled steps that were counted after the first reading.
             counted = bell.read(COMPLETED) if received else completed
-            if not self._completed <= counted <= self._completed + len(self._steps):
+            if not self._completed <= counted <= self._completed + len(self._ring):
                 self.channel.give_up("a count of steps that were not posted")
                 break
             while self._completed < completed:
@@ -205,7 +171,7 @@ class Mailbox:
     def _take_message(self, message: Buffer) -> None:
         number, spans, body = _read_head(message)
         start, low, high = spans[0]
-        name = self._find_pending((number, start), low, high)[1]
+        name = self._find((number, start), low, high)[1]
         payload = None
         try:
             payload = unpack(body) if body else None
@@ -223,68 +189,49 @@ class Mailbox:
             part = payload if last or payload is None else payload.take(range(low, high))
             self._completions.append(Completion(number, low, high, part))
 
-    def _find_pending(self, key: tuple[int, int], low: int, high: int) -> tuple[int, str, bool]:
+    def _find(self, key: tuple[int, int], low: int, high: int) -> tuple[int, str]:
         """Look up a posted operation; reject an answer that does not belong to it."""
-        pending, ended = self._pending.get(key), self._ended.get(key)
+        pending, early = self.pending.get(key), self._early.get(key)
+        if pending is None and key in self._ring:
+            pending = self._ring[key], Step.name
         if pending is None:
             raise ValueError(f"an answer to operation {key}, which is not pending")
-        twice = ended is not None and not ended.isdisjoint(range(low, high))
+        twice = early is not None and not early.isdisjoint(range(low, high))
         if twice or not key[1] <= low < high <= pending[0]:
             raise ValueError(f"an answer about {(low, high)}, which is not pending")
         return pending
 
     def _take_completed(self) -> None:
         """Complete the oldest pending step, which has no payload."""
-        key = self._steps.popleft()
-        self._completions.append(Completion(*key, self._pending.pop(key)[0]))
+        (number, start), stop = self._ring.popitem(last=False)
+        self._completions.append(Completion(number, start, stop))
         self._completed += 1
 
     def _settle(self, key: tuple[int, int], low: int, high: int) -> None:
         """Remove completed environments from the pending operations."""
-        start, (stop, _, in_ring) = key[1], self._find_pending(key, low, high)
-        if (low, high) != (start, stop):
-            ended = self._ended.setdefault(key, set())
-            ended.update(range(low, high))
-            if len(ended) < stop - start:
-                return
-            del self._ended[key]
-        if in_ring:
+        stop, _ = self._find(key, low, high)
+        if (low, high) != (key[1], stop) and not self.complete_early(key, stop, low, high):
+            return
+        if key in self._ring:
             # Steps that completed earlier without a message come first.
             completed = self.bell.read(COMPLETED)
-            while self._completed < completed and self._steps[0] != key:
+            while self._completed < completed and next(iter(self._ring)) != key:
                 self._take_completed()
-            self._steps.remove(key)
-        del self._pending[key]
-
-    def close(self) -> None:
-        """Close this end; what was received stays."""
-        self.channel.close()
-        self.frames.close()
+            del self._ring[key]
+        else:
+            del self.pending[key]
 
     @property
     def running(self) -> int | None:
-        """The environment that is running, if the worker says so."""
         return self._words[RUNNING] - 1 if self._words[RUNNING] else None
 
-    def operations(self) -> dict[int, str]:
-        """Return what each environment does: its oldest pending operation, or ``idle after``."""
-        doing = {i: f"idle after {self._last_names.get(i, self._last_name)}" for i in self.ids}
-        for (number, start), (stop, name, _) in reversed(self._pending.items()):
-            ended = self._ended.get((number, start), ())
-            doing.update((i, name) for i in range(start, stop) if i not in ended)
-        return doing
+    def unfinished(self) -> list[tuple[int, int, int, str]]:
+        steps = [(*key, stop, Step.name) for key, stop in self._ring.items()]
+        return sorted([*super().unfinished(), *steps])
 
-    def fail_pending(self, death: WorkerDeath) -> list[Completion]:
-        """Complete all pending operations with the worker's death, after a last ``collect``."""
-        completions = []
-        for key, (stop, _, _) in self._pending.items():
-            ended = self._ended.get(key, ())
-            left = tuple(slot for slot in range(key[1], stop) if slot not in ended)
-            for span in runs(left):
-                payload = Payload(problems=[death])
-                completions.append(Completion(key[0], span.start, span.stop, payload))
-        for tracked in (self._pending, self._ended, self._steps):
-            tracked.clear()
+    def fail(self, problem: WorkerDeath | Failure) -> list[Completion]:
+        completions = super().fail(problem)
+        self._ring.clear()
         return completions
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -33,10 +33,11 @@ from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import Host
 from agym.hosts.snapshots.states import EnvState
 from agym.hosts.sync import SyncHost
-from agym.protocol.frames import ShelvedFrame
+from agym.protocol.frames import FrameShelf, ShelvedFrame
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import CLOSE, Close, Extend, Operation, Render, Shrink
+from agym.protocol.typing import Array
 from agym.protocol.value_copies import is_plain
 
 # ``poll`` takes milliseconds that fit into 32 bits.
@@ -48,7 +49,7 @@ class WorkerLoop:
 
     def __init__(
         self,
-        words: memoryview,
+        memory: Mapping[str, Array],
         channel: Channel,
         go_home: Callable[[float], None] | None,
         watch: float,
@@ -56,12 +57,13 @@ class WorkerLoop:
         """Use the worker's end of a channel.
 
         Args:
-            words: The mailbox's memory.
+            memory: The mailbox's.
             channel: The channel's end.
             go_home: Called after each wait, with the seconds of ``perf_counter``.
             watch: How long to watch for the next operation before sleeping, in seconds.
         """
-        self._words = words
+        self._words = words = memory["words"].data
+        self.shelf = FrameShelf(memory["frames"])
         self._channel = channel
         self._go_home = go_home
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
@@ -180,7 +182,7 @@ class WorkerLoop:
             host.table.shrink(message.first)
             return True
         if isinstance(message, Render):
-            host.frames.take_back(message.shelf)
+            self.shelf.take_back(message.shelf)
         return False
 
     def _receive_all(self, sent: int) -> None:

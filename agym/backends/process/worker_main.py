@@ -14,8 +14,8 @@ from functools import partial
 from typing import cast
 
 from agym._system.cpus import HomeCore
-from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.options import Process
+from agym.backends.port import BackendOptions, closed, open_host
 from agym.backends.process.channel import Channel
 from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
@@ -24,7 +24,6 @@ from agym.hosts.base import Host
 from agym.hosts.factories import describe_first
 from agym.hosts.loop import LoopHost
 from agym.hosts.sync import SyncHost
-from agym.protocol.frames import FrameShelf
 from agym.protocol.memory import Arena
 from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import Attach, Close, Make, Operation, Spare
@@ -76,10 +75,10 @@ class WorkerMain:
         fields = mailbox_fields(self._count)
         mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
         mail.close()
-        words = mail.carve(fields)["words"].data
+        memory = mail.carve(fields)
         # Serves plain environments too, as long as its loop is not run.
         home = None if isinstance(self._core, int) else self._core
-        worker = CoroutineWorkerLoop(words, channel, home, self._watch)
+        worker = CoroutineWorkerLoop(memory, channel, home, self._watch)
         make = worker.next_message("make")
         if make is None:  # its factories could not be unpickled, which has been reported
             close = _wait_for_close(worker, None)
@@ -88,20 +87,20 @@ class WorkerMain:
         options: BackendOptions = cast(Make, make.message).options
         os.nice(options.spec_as(Process).nice)
         coroutines, factories = describe_first(options.factories)
-        marker = words[RUNNING : RUNNING + 1] if options.track_running else None
+        marker = memory["words"].data[RUNNING : RUNNING + 1] if options.track_running else None
         if coroutines:
             if options.track_running:  # it matters which environments have ended
                 worker.patience = 0.0
             tasks = LoopHost(
                 factories, make.start, options.autoreset, worker.report, worker.fail,
                 options.spec_as(Process).max_concurrency, log=options.record_actions,
-                marker=marker, infos=options.infos, fleet=options.fleet,
+                marker=marker, infos=options.infos, limiter=options.limiter,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
         host = SyncHost(
             factories, make.start, options.autoreset, catch=BaseException,
-            log=options.record_actions, marker=marker, infos=options.infos, fleet=options.fleet,
+            log=options.record_actions, marker=marker, infos=options.infos, limiter=options.limiter,
             closes_within=worker.closes_within,
         )  # fmt: skip
         opened = open_host(host, make.number)
@@ -144,7 +143,7 @@ async def _serve_on_loop(
 
 
 def _attach(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: Completion) -> bool:
-    """Map the table and the shelf of frames; return whether there is anything to serve."""
+    """Map the table; return whether there is anything to serve."""
     attach = worker.next_message()
     if opened.payload is not None and opened.payload.problems:
         _wait_for_close(worker, attach)
@@ -152,7 +151,7 @@ def _attach(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: C
     if attach is None or not isinstance(attach.message, Attach):
         return False
     host.attach(_map_table(host, attach.message, channel.next_descriptor()))
-    host.frames = FrameShelf(channel.next_descriptor())
+    host.shared.keep_frame = worker.shelf.keep
     # Objects that exist now stay: the garbage collector need not scan them again.
     gc.collect()
     gc.freeze()

@@ -7,7 +7,7 @@ of ``workers_per_node`` have a thread of their own::
     driver                                          actor
     run(operation, actions) -------------------->   SyncHost
     <------------------ completions: a reply ----   ReplyBuffer
-    post(operation, actions) ------------------->   LoopServer, or PoolBridge -- ProcessBackend
+    post(operation, actions) ------------------->   LoopServer, or PoolBridge -- ProcessPool
     listen() ----------------------------------->   ReplyBuffer
     <------------------ later completions -------   '--  waits until there are some
 
@@ -28,9 +28,9 @@ from functools import partial
 
 from gymnasium.vector import AutoresetMode
 
-from agym.backends.base import BackendOptions, close_host, open_host
 from agym.backends.options import Process, Ray
-from agym.backends.process.backend import ProcessBackend
+from agym.backends.port import BackendOptions, close_host, open_host
+from agym.backends.process.pool import ProcessPool
 from agym.backends.process.serialization import Sealed, seal, unseal
 from agym.backends.process.worker_process import cap_threads, own_loop
 from agym.backends.ray.event_loop import LoopServer
@@ -39,9 +39,10 @@ from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.factories import describe_first, reraise
 from agym.hosts.sync import SyncHost
 from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, Step
+from agym.protocol.metrics.gauges import ENV_GAUGES
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import ENV_GAUGES, on_copy
+from agym.protocol.transfer import on_copy
 from agym.protocol.typing import Array
 
 # How often to reply while sent steps run one by one.
@@ -101,7 +102,7 @@ class RayActor:
         replies.report_each = options.track_running
         if spec.workers_per_node is not None:
             pool = Process(workers=spec.workers_per_node, max_concurrency=spec.max_concurrency)
-            backend = ProcessBackend(replace(options, spec=pool))
+            backend = ProcessPool(replace(options, spec=pool))
             replies.firsts = [ids.start for ids in backend.ranges]
             self.server = PoolBridge(backend, replies, operation)
             return
@@ -113,7 +114,7 @@ class RayActor:
             return
         self._host = SyncHost(
             factories, options.first, options.autoreset, catch=BaseException,
-            log=options.record_actions, infos=options.infos, fleet=options.fleet,
+            log=options.record_actions, infos=options.infos, limiter=options.limiter,
         )  # fmt: skip
         replies.add([open_host(self._host, operation.number)])
 

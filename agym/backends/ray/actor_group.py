@@ -8,7 +8,11 @@ from typing import Any
 
 from agym._system.extras import require
 from agym.backends.options import RAY_RESOURCES, Ray
-from agym.backends.ray.actor_handle import THREADS
+
+# Threads of an actor beside the one that runs operations: one waits for completions, one accepts
+# operations while the first is occupied.
+LISTEN, POST = "listen", "post"
+THREADS = {LISTEN: 1, POST: 1}
 
 # Fields of Ray's messages that are known already.
 HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")

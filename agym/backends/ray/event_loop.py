@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from agym.backends.base import BackendOptions, closed, open_host
 from agym.backends.options import Ray
+from agym.backends.port import BackendOptions, closed, open_host
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.factories import Factory
 from agym.hosts.loop import LoopHost, guarded
@@ -27,7 +27,7 @@ class LoopServer:
         self._host = LoopHost(
             factories, options.first, options.autoreset, self._report, self._fail,
             options.spec_as(Ray).max_concurrency, log=options.record_actions, infos=options.infos,
-            fleet=options.fleet,
+            limiter=options.limiter,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from agym._system.defer_signals import RECHECK_SECONDS
-from agym.backends.base import Backend
 from agym.backends.outbox import Outbox
+from agym.backends.pool import Pool
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import Failure
@@ -27,7 +27,7 @@ from agym.protocol.typing import Array
 class PoolBridge:
     """Runs operations on a backend, and collects its completions."""
 
-    def __init__(self, backend: Backend, replies: ReplyBuffer, make: Operation) -> None:
+    def __init__(self, backend: Pool, replies: ReplyBuffer, make: Operation) -> None:
         """Start ``backend``, and collect its completions; ``make`` is the first operation."""
         self._backend = backend
         self._replies = replies
@@ -59,7 +59,7 @@ class PoolBridge:
             self._fail(self._make, error)
         while True:
             inbox.park()
-            backend.workers.park()
+            backend.park()
             for do in inbox.take():
                 do()
             ended = self._closing and backend.ended
@@ -72,12 +72,12 @@ class PoolBridge:
             if not completions:
                 self._sleep()
             inbox.unpark()
-            backend.workers.unpark()
+            backend.unpark()
         backend.release()
 
     def _sleep(self) -> None:
         poller = select.poll()
-        for descriptor in (*self._inbox.waitables(), *self._backend.workers.waitables()):
+        for descriptor in (*self._inbox.waitables(), *self._backend.waitables()):
             poller.register(descriptor, select.POLLIN)
         poller.poll(RECHECK_SECONDS * 1000)
 

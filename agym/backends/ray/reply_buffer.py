@@ -7,16 +7,17 @@ import platform
 import threading
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
 from agym.backends.process.serialization import Sealed, seal
 from agym.backends.process.worker_loop import pack_payload
 from agym.protocol.messages.completions import Completion, Description
-from agym.protocol.messages.operations import Operation, Reset, Step
-from agym.protocol.metrics.gauges import clock
+from agym.protocol.messages.operations import Load, Operation, Reset, Step
+from agym.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import ENV_GAUGES, HOST_GAUGES, RowTransfer, take_rows
+from agym.protocol.transfer import RowTransfer, take_rows
 from agym.protocol.typing import Array
 
 # How often the gauges of single environments are sent.
@@ -71,8 +72,9 @@ class ReplyBuffer:
         self._rung = False
         self.opened = threading.Event()
         self._completions: list[Completion] = []
-        # The plane of each operation that writes rows, and how many rows are left.
-        self._planes: dict[int, tuple[int, int]] = {}
+        # The parts of each operation that writes rows: environments, plane, and how many rows are
+        # left.
+        self._parts: dict[int, list[tuple[range, int, int]]] = {}
         # Completions held back until the last of their operation, and how many environments are
         # left: a message takes longer than many a step.
         self._held: dict[int, list[Completion]] = {}
@@ -88,9 +90,9 @@ class ReplyBuffer:
             for block, rows in zip(self.table.actions, actions, strict=True):
                 block[start:stop] = rows
         with self._news:
-            if isinstance(message, Step | Reset):
-                left = self._planes.get(number, (message.plane, 0))[1]
-                self._planes[number] = message.plane, left + stop - start
+            if isinstance(message, Step | Reset | Load) and message.plane is not None:
+                part = range(start, stop), message.plane, stop - start
+                self._parts.setdefault(number, []).append(part)
             if not self.report_each and not (isinstance(message, Step) and message.sent):
                 self._left[number] = self._left.get(number, 0) + stop - start
 
@@ -157,20 +159,23 @@ class ReplyBuffer:
         table = self.table
         if table is None:
             return []
-        if len(completions) == 1:
-            number, start, stop, _ = completions[0]
-            if self._planes.get(number, (0, 0))[1] == stop - start:
-                plane, _ = self._planes.pop(number)
-                return [take_rows(table, plane, range(start, stop), self._info_bytes)]
-        rows: dict[int, list[int]] = {}
+        rows: dict[int, list[range]] = {}
         for number, start, stop, _ in completions:
-            if number in self._planes:
-                plane, left = self._planes.pop(number)
-                rows.setdefault(plane, []).extend(range(start, stop))
-                if left > stop - start:
-                    self._planes[number] = plane, left - (stop - start)
+            for part in self._parts.get(number, ()):
+                ids, plane, left = part
+                if start in ids:
+                    rows.setdefault(plane, []).append(range(start, stop))
+                    self._parts[number].remove(part)
+                    if left > stop - start:
+                        self._parts[number].append((ids, plane, left - (stop - start)))
+                    elif not self._parts[number]:
+                        del self._parts[number]
+                    break
         return [
-            take_rows(table, plane, sorted(ids), self._info_bytes) for plane, ids in rows.items()
+            take_rows(
+                table, plane, runs[0] if len(runs) == 1 else sorted(chain(*runs)), self._info_bytes
+            )
+            for plane, runs in rows.items()
         ]
 
     def _read_gauges(self) -> tuple[list[int], dict[str, Array] | None]:

@@ -41,6 +41,11 @@ class ActionWriter:
 
     def write_all(self, table: SlotTable, actions: Any) -> list[Any] | None:
         """Write the actions of all environments; see :func:`write_actions`."""
+        if type(actions) is np.ndarray and self.cut is None and table.action.single:
+            for block in table.actions:  # the common case, in which there is nothing to convert
+                if actions.dtype == block.dtype and actions.shape == block.shape:
+                    block[...] = actions
+                    return None
         return write_actions(table.action, table.actions, actions, self.all, self.cut)
 
     def write_some(
@@ -75,17 +80,6 @@ def write_actions(
     Raises:
         UsageError: Wrong number, shape or dtype.
     """
-    if layout.single and blocks:
-        block = blocks[0]
-        if (
-            type(actions) is np.ndarray
-            and actions.dtype == block.dtype
-            and actions.shape == block.shape
-            and type(env_ids) is range
-            and not (cut and layout.leaves[0].zero_dim)
-        ):
-            block[...] = actions  # the common case: all environments, nothing to convert
-            return None
     if not env_ids:
         for column in _columns(layout, actions, env_ids):
             _sequence(column, env_ids)

@@ -1,13 +1,30 @@
-"""Builds results from the rows of the slot table."""
+"""Builds results from the rows of the slot table, and leases planes to the caller.
+
+One record says in which plane the latest row of each environment is: as long as all rows are in the
+same, its number alone; otherwise a list of them. A batch whose rows are in one plane is leased, or
+copied whole. Others are gathered.
+
+A batch that is copied goes to one of a *pair* of planes, in turns. So do all batches if there are
+no leases. A leased batch is the plane itself. It belongs to the caller until the last array, slice
+or tensor over it is gone::
+
+    free --take--> reserved --lease--> leased --(the last array is gone)--> free
+                      '-----give_back (no result was built)--------------------^
+
+While no plane is free, batches are copied. So a batch that the caller holds never changes. But
+writes of the caller into a leased batch change the plane. So there are leases only where neither
+recovery nor environments on hold read the latest batch again.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from agym.engine.batches.debugging import Views
-from agym.engine.batches.leasing import Planes
+from agym._system.fork_safety import notify_before_forks
 from agym.engine.batches.out_target import OutTarget
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
@@ -15,76 +32,220 @@ from agym.protocol.arguments import Ids
 from agym.protocol.infos.schema import Schema
 from agym.protocol.infos.table import FINAL_OBSERVATION, InfoReader, merge_infos
 from agym.protocol.infos.vector import VectorInfos
+from agym.protocol.memory import Leased
 from agym.protocol.messages.completions import Payload
-from agym.protocol.table import PLANES, SENT_PLANE, Plane, SlotTable
+from agym.protocol.table import FIRST_BUFFER, LEASE_BYTES, PARTIAL, PLANES, Plane, SlotTable
 from agym.protocol.typing import Array, Info
 
 # Terminated, truncated.
 Flags = tuple[bool, bool]
 
+FREE, RESERVED, LEASED, LOST = range(4)
 
-class BatchBuilder:
-    """Builds results, and tracks where the latest observation of each environment is.
 
-    Attributes:
-        planes: Chooses the planes for whole batches.
+class Planes:
+    """The planes that the caller leases."""
+
+    def __init__(self, table: SlotTable) -> None:
+        self._table = table
+        self._states = dict.fromkeys(table.leasable, FREE)
+        # Whoever removes a plane from the leased ones decides what becomes of it: a lease that
+        # ends, in any thread, or a fork. Removing is atomic, with and without a GIL. A lock would
+        # stay locked in a forked child.
+        self._leased: set[int] = set()
+        # Whether each observation leaf is large enough to be leased.
+        self._large = [block.nbytes >= LEASE_BYTES for block in table.planes[0].observations]
+        if table.shared:
+            notify_before_forks(self)
+
+    def take(self, in_use: set[int]) -> int | None:
+        """Reserve a free plane that holds no environment's latest row, if there is one."""
+        for plane, state in self._states.items():
+            if state == FREE and plane not in in_use:
+                self._states[plane] = RESERVED
+                return plane
+        return None
+
+    def give_back(self, plane: int) -> None:
+        """Free a plane whose batch was not leased."""
+        if self._states.get(plane) == RESERVED:
+            self._states[plane] = FREE
+
+    def lease(self, plane: int) -> list[Array] | None:
+        """Lease a plane's observations, and copy small leaves; ``None`` if it was not reserved."""
+        if self._states.get(plane) != RESERVED:
+            return None
+        lease = Lease(self._states, self._leased, plane)
+        self._leased.add(plane)
+        self._states[plane] = LEASED
+        return [
+            Leased.array(lease, block) if large else block.copy()
+            for large, block in zip(
+                self._large, self._table.planes[plane].observations, strict=True
+            )
+        ]
+
+    def before_fork(self) -> None:
+        """Never reuse leased planes, because a child process is about to share their arrays."""
+        for plane in [*self._leased]:
+            with suppress(KeyError):  # its lease has just ended
+                self._leased.remove(plane)
+                self._states[plane] = LOST
+
+
+class Lease(NamedTuple):
+    """Frees a plane when its last array is gone, in whichever thread that happens.
+
+    A tuple is complete as soon as it exists: Ctrl-C cannot leave a half-initialized one.
     """
 
-    def __init__(
-        self, table: SlotTable, *, copy: bool, vector_infos: bool = False, debug: bool = False
-    ) -> None:
+    states: dict[int, int]
+    leased: set[int]
+    plane: int
+
+    def __del__(self) -> None:
+        try:
+            self.leased.remove(self.plane)
+        except KeyError:  # a forked child may have it
+            return
+        self.states[self.plane] = FREE
+
+
+class BatchBuilder:
+    """Builds results, and records where the latest row of each environment is.
+
+    Attributes:
+        leases: The planes that the caller leases.
+    """
+
+    def __init__(self, table: SlotTable, *, copy: bool, vector_infos: bool = False) -> None:
         """Build results from a table.
 
         Args:
             table: The slot table.
             copy: Give batches away; else whole batches are views of their plane.
             vector_infos: Give infos of steps in vector form, where that costs nothing.
-            debug: Poison views that have expired.
         """
         self._table = table
         self._copy = copy
         self._vector_infos = vector_infos
-        self._views = Views() if debug and not copy else None
-        self.planes = Planes(table)
-        self._latest = 0
-        self._turn = 0
+        self.leases = Planes(table)
         self._all = range(table.num_envs)
-        self._step_columns = {p: _columns(plane) for p, plane in table.planes.items()}
+        # The plane with the latest rows of all environments; ``None`` if they are in several, which
+        # the list then names.
+        self._common: int | None = 0
+        self._at = [0] * table.num_envs
+        # By environment, the plane of a sent step's row until that is received.
+        self._unread: dict[int, int] = {}
+        self._turn = 0
+        self._columns = {p: _columns(plane) for p, plane in table.planes.items()}
+        self._stacked = _columns(table.stacked)
         # Whether a batch of observations is a single array.
         self._plain = table.observation.single and not table.observation.objects
-        # The plane of each environment whose latest row is not in the plane of the latest batch.
-        self._strays: dict[int, int] = {}
-        # Copies of their rows, where an operation under way may overwrite these.
-        self._kept: dict[int, tuple[list[Array], Flags]] = {}
         self._reader = InfoReader()
 
     def learn(self, schemas: dict[int, Schema]) -> None:
         """Add the schemas by which infos are written from now on."""
         self._reader.schemas.update(schemas)
 
-    def reset(self, ticket: Ticket) -> ResetResult:
-        """Return the latest observations, including those of environments that were not reset."""
-        self.note(ticket)
-        infos = self._reset_infos(ticket)
-        out = ticket.out
-        if out is not None and out.plane == ticket.plane:
-            return ResetResult(out.observations, infos)
-        whole = len(ticket.ids) == self._table.num_envs
-        latest = self._latest_observations(ticket.about, whole=whole)
+    # ---------------------------------------------------------------- where rows are
+
+    def choose_plane(self, out: OutTarget | None = None) -> int:
+        """Choose the plane for a whole batch, which may be the caller's own memory."""
         if out is not None:
-            out.fill(self._table.observation.flatten(latest))
-            for column in out.rest:
-                column.fill(0)  # a reset has no rewards or flags
-            latest = out.observations
-        return ResetResult(latest, infos)
+            if out.plane is not None:
+                return out.plane
+        elif self._copy and self._table.leasable:
+            plane = self.leases.take(self.in_use)
+            if plane is not None:
+                return plane
+        self._turn = 1 - self._turn
+        return self._turn
+
+    def free_planes(self, ids: Ids) -> list[int]:
+        """Return the plane of each row of an operation on some environments: one, if possible."""
+        unread, latest = self._unread, [self.plane_of(i) for i in ids]
+        used = {*latest, *(unread.get(i) for i in ids)} if unread else {*latest}
+        for plane in PARTIAL:
+            if plane not in used:
+                return [plane] * len(ids)
+        pairs = zip(latest, map(unread.get, ids), strict=True)
+        return [next(plane for plane in PARTIAL if plane not in pair) for pair in pairs]
+
+    def give_back(self, plane: int) -> None:
+        """Free a plane whose batch was not leased."""
+        self.leases.give_back(plane)
+
+    def plane_of(self, slot: int) -> int:
+        """Return the plane of an environment's latest row."""
+        return self._at[slot] if self._common is None else self._common
+
+    @property
+    def in_use(self) -> set[int]:
+        """The planes that hold an environment's latest row."""
+        return {*self._at} if self._common is None else {self._common}
+
+    def note(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
+        """Record where the rows of a ticket's environments are, and keep their object leaves."""
+        if ticket.plane >= 0 and len(ids) == self._table.num_envs:
+            self._common = ticket.plane
+        else:
+            if self._common is not None:
+                self._at, self._common = [self._common] * self._table.num_envs, None
+            for i in ids:
+                self._at[i] = ticket.plane_of(i)
+        if payload is not None and payload.objects:
+            for slot in payload.objects.keys() & set(ids):
+                self._table.objects[slot] = payload.objects[slot]
+
+    def keep_unread(self, ids: Ids) -> None:
+        """Keep the latest rows of environments, whose step was sent, until :meth:`batch`."""
+        self._unread.update((i, self.plane_of(i)) for i in ids)
+
+    def last(self, slot: int) -> tuple[Any, Flags]:
+        """Return an environment's latest observation, as it was given, and its flags."""
+        return self.row(slot, self.plane_of(slot))
+
+    def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
+        """Return an observation and flags from a plane, with the latest or given object leaves."""
+        table = self._table
+        plane = table.planes[at]
+        rows = [array[slot : slot + 1] for array in plane.observations]
+        objects = objects or (table.objects[slot] if table.objects else [])
+        return table.one(rows, objects), (bool(plane.terminated[slot]), bool(plane.truncated[slot]))
+
+    def _gather(self, columns: int, ids: Sequence[int], planes: Sequence[int]) -> list[Array]:
+        """Copy rows from the plane of each, of the first ``columns`` columns."""
+        if max(planes, default=0) < FIRST_BUFFER:
+            index = [*planes], [*ids]
+            return [column[index] for column in self._stacked[:columns]]
+        # Some rows are in a rollout buffer, which has memory of its own.
+        gathered = [column[0, [*ids]] for column in self._stacked[:columns]]
+        for k, (i, plane) in enumerate(zip(ids, planes, strict=True)):
+            rows = _columns(self._table.planes[plane])
+            for target, source in zip(gathered, rows, strict=False):
+                target[k] = source[i]
+        return gathered
+
+    # ---------------------------------------------------------------- steps
 
     def step(self, ticket: Ticket) -> StepResult:
         """Return the rows of the ticket's environments, in ascending order of their ids."""
-        self.note(ticket)
-        infos = self._step_infos(ticket.ids, ticket.plane, ticket.payload)
-        columns = self._columns_of(ticket)
-        self._add_final(ticket.ids, ticket.plane, ticket.payload, infos, columns)
-        return self._result(ticket.ids, columns, infos)
+        ids, plane, payload, out = ticket.ids, ticket.plane, ticket.payload, ticket.out
+        if payload is None and out is None and plane >= 0:
+            return self.whole(plane)
+        self.note(ticket, ids, payload)
+        if out is not None and out.plane == plane >= 0:
+            columns = [*out.leaves, *out.rest]
+        elif plane < 0:
+            columns = self._gather(len(self._stacked), ids, self._planes_of(ticket))
+            if out is not None:
+                columns = out.fill(columns)
+        else:
+            columns = self._whole_columns(plane) if out is None else out.fill(self._columns[plane])
+        infos = self._step_infos(ids, self._planes_of(ticket), payload)
+        self._add_final(ids, self._planes_of(ticket), payload, infos, columns)
+        return self._result(ids, columns, infos)
 
     def whole(self, plane: int, infos: list[Info] | None = None) -> StepResult:
         """Return the rows of all environments, of which nothing travels as messages.
@@ -94,203 +255,96 @@ class BatchBuilder:
             infos: Infos that the caller may keep, with what ended an episode; ``None`` for those
                 in the rows.
         """
-        self._latest = plane
-        if self._strays:
-            self._strays.clear()
-            self._kept.clear()
-        columns = self._whole_columns(plane)
+        self._common = plane
+        columns, ids = self._whole_columns(plane), self._all
         if infos is None:
-            infos = self._step_infos(self._all, plane, None)
-            self._add_final(self._all, plane, None, infos, columns)
-        return self._result(self._all, columns, infos)
+            if self._vector_infos or self._reader.schemas:
+                infos = self._step_infos(ids, [plane] * len(ids), None)
+            else:
+                infos = [{} for _ in ids]
+            if self._table.final:
+                self._add_final(ids, [plane] * len(ids), None, infos, columns)
+        if self._plain:  # one leaf, and the rest
+            observations, rewards, terminated, truncated = columns
+            return StepResult(observations, rewards, terminated, truncated, infos)
+        return self._result(ids, columns, infos)
 
     def _result(self, ids: Ids, columns: list[Array], infos: list[Info]) -> StepResult:
-        if self._plain:
-            observations, rewards, terminated, truncated = columns
-        else:
-            *arrays, rewards, terminated, truncated = columns
-            objects = self._table.objects
-            observations = self._table.nest(arrays, [objects[i] for i in ids] if objects else [])
+        *arrays, rewards, terminated, truncated = columns
+        objects = self._table.objects
+        observations = self._table.nest(arrays, [objects[i] for i in ids] if objects else [])
         return StepResult(observations, rewards, terminated, truncated, infos)
 
-    def _columns_of(self, ticket: Ticket) -> list[Array]:
-        """Return the rows of a ticket as columns that the caller may keep."""
-        ids, out = ticket.ids, ticket.out
-        if out is not None and out.plane == ticket.plane:
-            return [*out.leaves, *out.rest]
-        whole = len(ids) == self._table.num_envs
-        if whole and out is None:
-            return self._whole_columns(ticket.plane)
-        columns = self._step_columns[ticket.plane]
-        if not whole:
-            index = list(ids)
-            columns = [column[index] for column in columns]
-        if out is not None:
-            if self._views is not None and whole:
-                self._views.of_batch(())  # a batch in ``out`` counts as a view
-            return out.fill(columns)
-        return columns
-
     def _whole_columns(self, plane: int) -> list[Array]:
-        columns = self._step_columns[plane]
-        if self._views is not None:
-            return self._views.of_batch(columns)
+        """Return a plane as columns that the caller may keep."""
+        columns = self._columns[plane]
         if not self._copy:
             # Hosts write flags only when these change, so the caller must not write into them.
             return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
-        leased = None if plane < PLANES else self.planes.lease(plane)
+        leased = None if plane < PLANES else self.leases.lease(plane)
         if leased is None:
             return [*map(np.ndarray.copy, columns)]
         return [*leased, *(column.copy() for column in columns[len(leased) :])]
 
     def batch(self, ids: list[int], payload: Payload) -> Batch:
-        """Return the rows of environments whose step was sent, in any order.
-
-        The rows are gathered once. A contiguous range is a view if ``copy`` is off.
-        """
-        index: Any = ids
-        if ids and ids == [*range(ids[0], ids[0] + len(ids))]:
-            index = slice(ids[0], ids[0] + len(ids))
-        columns = [column[index] for column in self._step_columns[SENT_PLANE]]
-        if self._views is not None:
-            columns = self._views.of_rows(ids, columns)
-        elif isinstance(index, slice):
-            kept = 0 if self._copy else len(columns) - 2
+        """Return the rows of environments whose step was sent, in any order."""
+        unread = self._unread
+        planes = [unread.pop(i) for i in ids]
+        if ids and ids == [*range(ids[0], ids[0] + len(ids))] and len({*planes}) == 1:
+            rows = slice(ids[0], ids[0] + len(ids))
+            columns = [column[rows] for column in self._columns[planes[0]]]
+            kept = 0 if self._copy else len(columns) - 2  # otherwise a view
             columns[kept:] = [column.copy() for column in columns[kept:]]
+        else:
+            columns = self._gather(len(self._stacked), ids, planes)
+        infos = self._infos(ids, planes, payload)
+        self._add_final(ids, planes, payload, infos, columns)
         *arrays, rewards, terminated, truncated = columns
-        infos = self._infos(tuple(ids), SENT_PLANE, payload)
-        self._add_final(tuple(ids), SENT_PLANE, payload, infos, columns)
-        observations = self._table.nest(
-            arrays, [payload.objects[i] for i in ids if payload.objects]
-        )
+        objects = [payload.objects[i] for i in ids if payload.objects]
+        observations = self._table.nest(arrays, objects)
         env_ids = np.array(ids, np.int64)
         return Batch(env_ids, observations, rewards, terminated, truncated, infos)
 
-    def note(self, ticket: Ticket) -> None:
-        """Track a ticket's rows, and keep its object leaves."""
-        if len(ticket.ids) == self._table.num_envs:
-            self._latest = ticket.plane
-            if self._strays:
-                self._strays.clear()
-                self._kept.clear()
-            if ticket.payload is not None:
-                self._keep_objects(ticket.payload, ticket.ids)
+    # ---------------------------------------------------------------- resets
+
+    def reset(self, ticket: Ticket) -> ResetResult:
+        """Return the latest observations, including those of environments that were not reset."""
+        self.note(ticket, ticket.ids, ticket.payload)
+        infos = self._infos(ticket.ids, self._planes_of(ticket), ticket.payload)
+        if ticket.about != ticket.ids:  # environments that were not reset have empty ones
+            by_id = dict(zip(ticket.ids, infos, strict=True))
+            infos = [by_id.get(slot, {}) for slot in ticket.about]
+        out = ticket.out
+        if out is not None and out.plane == ticket.plane >= 0:
+            return ResetResult(out.observations, infos)
+        latest = self._latest_observations(ticket.about)
+        if out is not None:
+            out.fill(self._table.observation.flatten(latest))
+            for column in out.rest:
+                column.fill(0)  # a reset has no rewards or flags
+            latest = out.observations
+        return ResetResult(latest, infos)
+
+    def _latest_observations(self, ids: Ids) -> Any:
+        table = self._table
+        if self._common is None:
+            arrays = self._gather(len(self._stacked) - 3, ids, [self._at[i] for i in ids])
         else:
-            self.note_some(ticket, ticket.ids, ticket.payload)
-
-    def note_some(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
-        """Track the rows of some of a ticket's environments."""
-        self._strays.update(dict.fromkeys(ids, ticket.plane))
-        if self._kept:
-            for slot in ids:
-                self._kept.pop(slot, None)
-        if payload is not None:
-            self._keep_objects(payload, ids)
-
-    def _keep_objects(self, payload: Payload, ids: Ids) -> None:
-        if payload.objects:
-            for slot in payload.objects.keys() & set(ids):
-                self._table.objects[slot] = payload.objects[slot]
-
-    def choose_plane(self, out: OutTarget | None) -> int:
-        """Choose the plane for a whole batch, which may be the caller's own memory."""
-        if out is not None and out.plane is not None:
-            return out.plane
-        if out is None and self._copy and self._table.leasable:
-            plane = self.planes.take(self.in_use)
-            if plane is not None:
-                return plane
-        elif self._views is not None:
-            self._views.next_batch()
-        self._turn = 1 - self._turn  # the two planes whose batches are copied, or are views
-        return self._turn
-
-    def choose_sent_plane(self, ids: Ids) -> int:
-        if self._views is not None:
-            self._views.next_rows(ids)
-        return SENT_PLANE
-
-    @property
-    def in_use(self) -> set[int]:
-        """The planes that hold an environment's latest row."""
-        return {self._latest, *self._strays.values()}
-
-    def keep(self, ids: Ids, at: int) -> None:
-        """Copy the latest rows of environments before they are overwritten in plane ``at``."""
-        for slot in ids:
-            if self._strays.get(slot) == at and slot not in self._kept:
-                rows = self._table.planes[at].observations
-                copies = [array[slot : slot + 1].copy() for array in rows]
-                self._kept[slot] = copies, self._flags(slot, at)
-
-    def last(self, slot: int) -> tuple[Any, Flags]:
-        """Return an environment's latest observation, as it was given, and its flags."""
-        table = self._table
-        if slot not in self._kept:
-            return self.row(slot, self.plane_of(slot))
-        rows, flags = self._kept[slot]
-        return self._table.one(rows, table.objects[slot] if table.objects else []), flags
-
-    def plane_of(self, slot: int) -> int:
-        """Return the plane of an environment's latest row."""
-        return self._strays.get(slot, self._latest)
-
-    def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
-        """Return an observation and flags from a plane, with the latest or given object leaves."""
-        table = self._table
-        rows = [array[slot : slot + 1] for array in table.planes[at].observations]
-        objects = objects or (table.objects[slot] if table.objects else [])
-        return self._table.one(rows, objects), self._flags(slot, at)
-
-    def _flags(self, slot: int, at: int) -> Flags:
-        plane = self._table.planes[at]
-        return bool(plane.terminated[slot]), bool(plane.truncated[slot])
-
-    def _latest_observations(self, ids: Ids, *, whole: bool) -> Any:
-        table = self._table
-        arrays = table.planes[self._latest].observations
-        if len(ids) < table.num_envs:
-            arrays = [array[list(ids)] for array in arrays]
-        elif self._views is not None and whole:
-            arrays = self._views.of_batch(arrays)
-        elif self._copy or self._strays or self._views is not None:
-            arrays = [array.copy() for array in arrays]
-        if self._strays:
-            for k, slot in enumerate(ids):
-                if slot in self._strays:
-                    plane = table.planes[self._strays[slot]]
-                    for target, source in zip(arrays, plane.observations, strict=True):
-                        target[k] = source[slot]
+            arrays = table.planes[self._common].observations
+            if len(ids) < table.num_envs:
+                arrays = [array[list(ids)] for array in arrays]
+            elif self._copy:
+                arrays = [array.copy() for array in arrays]
         return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
 
-    def _add_final(
-        self,
-        ids: Ids,
-        at: int,
-        payload: Payload | None,
-        infos: Any,
-        columns: list[Array],
-    ) -> None:
-        """Add ``final_obs`` and ``final_info`` to infos under same-step autoreset."""
-        table = self._table
-        if not table.final or isinstance(infos, VectorInfos):
-            return
-        payload = payload or Payload()
-        plane = table.planes[at]
-        *_, terminated, truncated = columns
-        for k in np.flatnonzero(terminated | truncated).tolist():
-            slot = ids[k]
-            if self._vector_infos and "final_obs" in infos[k]:
-                continue  # it came with a batch of infos in vector form
-            info = payload.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
-            if FINAL_OBSERVATION in info:
-                observation = info.pop(FINAL_OBSERVATION)
-            else:
-                rows = [block[slot : slot + 1] for block in plane.final]
-                observation = self._table.one(rows, payload.final_objects.get(slot, []))
-            infos[k]["final_obs"], infos[k]["final_info"] = observation, info
+    # ---------------------------------------------------------------- infos
 
-    def _step_infos(self, ids: Ids, at: int, payload: Payload | None) -> Any:
+    def _planes_of(self, ticket: Ticket) -> list[int]:
+        if ticket.plane >= 0:
+            return [ticket.plane] * len(ticket.ids)
+        return [*map(ticket.planes.__getitem__, ticket.ids)]
+
+    def _step_infos(self, ids: Ids, planes: Sequence[int], payload: Payload | None) -> Any:
         """Return infos in vector form, if the caller takes it and they have it; else a list."""
         count = self._table.num_envs
         plain = not self._reader.schemas and (payload is None or not payload.infos)
@@ -300,15 +354,22 @@ class BatchBuilder:
                 return parts[0]
             if not parts and not self._table.final:
                 return VectorInfos(count, {})
-        return self._infos(ids, at, payload)
+        return self._infos(ids, planes, payload)
 
-    def _infos(self, ids: Ids, at: int, payload: Payload | None) -> list[dict[str, Any]]:
+    def _infos(
+        self, ids: Sequence[int], planes: Sequence[int], payload: Payload | None
+    ) -> list[dict[str, Any]]:
         """Return one dict per environment, from its row, its message, or both."""
-        infos: list[dict[str, Any]]
-        if self._reader.schemas:
-            infos = self._reader.read(self._table.planes[at].infos, ids)
-        else:
-            infos = [{} for _ in ids]
+        infos: list[dict[str, Any]] = [{} for _ in ids]
+        for plane in {*planes} if self._reader.schemas else ():
+            area = self._table.planes[plane].infos
+            if planes.count(plane) == len(planes):
+                infos = self._reader.read(area, ids)
+                break
+            places = [k for k, other in enumerate(planes) if other == plane]
+            some = self._reader.read(area, [ids[k] for k in places])
+            for k, info in zip(places, some, strict=True):
+                infos[k] = info
         if payload is not None:
             for first, rows in payload.vector_infos.items():
                 merge_infos(infos, ids, dict(enumerate(rows, first)))
@@ -316,13 +377,31 @@ class BatchBuilder:
                 merge_infos(infos, ids, payload.infos)
         return infos
 
-    def _reset_infos(self, ticket: Ticket) -> list[dict[str, Any]]:
-        """Return the infos of a reset; environments that were not reset have empty ones."""
-        infos = self._infos(ticket.ids, ticket.plane, ticket.payload)
-        if ticket.about == ticket.ids:
-            return infos
-        by_id = dict(zip(ticket.ids, infos, strict=True))
-        return [by_id.get(slot, {}) for slot in ticket.about]
+    def _add_final(
+        self,
+        ids: Sequence[int],
+        planes: Sequence[int],
+        payload: Payload | None,
+        infos: Any,
+        columns: list[Array],
+    ) -> None:
+        """Add ``final_obs`` and ``final_info`` to infos under same-step autoreset."""
+        table = self._table
+        if not table.final or isinstance(infos, VectorInfos):
+            return
+        payload = payload or Payload()
+        *_, terminated, truncated = columns
+        for k in np.flatnonzero(terminated | truncated).tolist():
+            slot, plane = ids[k], table.planes[planes[k]]
+            if self._vector_infos and "final_obs" in infos[k]:
+                continue  # it came with a batch of infos in vector form
+            info = payload.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
+            if FINAL_OBSERVATION in info:
+                observation = info.pop(FINAL_OBSERVATION)
+            else:
+                rows = [block[slot : slot + 1] for block in plane.final]
+                observation = table.one(rows, payload.final_objects.get(slot, []))
+            infos[k]["final_obs"], infos[k]["final_info"] = observation, info
 
 
 def _columns(plane: Plane) -> list[Array]:

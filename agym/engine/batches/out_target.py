@@ -12,7 +12,7 @@ from weakref import ref
 
 import numpy as np
 
-from agym.backends.base import Backend
+from agym.backends.pool import Pool
 from agym.errors import UsageError
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
@@ -131,7 +131,7 @@ class RolloutBuffer:
 class Buffers:
     """The rollout buffers of an engine."""
 
-    def __init__(self, table: SlotTable, backend: Backend, *, direct: bool) -> None:
+    def __init__(self, table: SlotTable, backend: Pool, *, direct: bool) -> None:
         """Begin with no buffers.
 
         Args:

@@ -1,28 +1,211 @@
 """The dispatcher: sends operations to the backend, each as soon as its rows are free.
 
 A call becomes a ticket. A ticket becomes one operation or several, which the backend completes. The
-dispatcher knows which tickets are under way; ``engine/collector.py`` ends them.
+dispatcher knows which tickets are under way; ``engine/calls/collector.py`` ends them.
+
+Backends preserve the order of what they are given. The dispatcher holds back only what would
+overwrite a row of the slot table before it is read (a reset behind a step still in flight), and
+what is queued behind that for the same environment. The environments of a group take their rows
+together and share a queue.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import count
+from dataclasses import replace
+from itertools import count, groupby
 from typing import Any
 
-from agym.backends.base import Backend
-from agym.engine.batches.leasing import Planes
-from agym.engine.calls.deadlines import Deadlines
-from agym.engine.calls.scheduler import Scheduler
-from agym.engine.calls.ticket import Ticket
+from agym.backends.pool import Pool
+from agym.engine.batches.builder import BatchBuilder
+from agym.engine.calls.ticket import Deadlines, Ticket
 from agym.engine.status import EnvStatus
 from agym.errors import AgymError
-from agym.protocol.arguments import Ids
-from agym.protocol.messages.operations import Make, Message, Operation, Step
+from agym.protocol.arguments import Ids, runs
+from agym.protocol.messages.operations import Make, Message, Operation, Save, Step
+from agym.protocol.table import BESIDE, PLANES
 
-# What the ticket of a step that has ended already says.
-ENDED = Step(0)
+
+class RowQueues:
+    """The ticket that owns each row, and the operations that wait for it.
+
+    Attributes:
+        idle: No row is owned and nothing waits.
+    """
+
+    def __init__(self, num_envs: int, env_groups: Sequence[range] = ()) -> None:
+        """Begin with no row owned.
+
+        Args:
+            num_envs: Number of environments.
+            env_groups: The groups of environments that are one vector environment each.
+        """
+        self._groups = {i: ids for ids in env_groups for i in ids}
+        # Shared, and copied before the first write: compared by identity.
+        self._all_free: list[Ticket | None] = [None] * num_envs
+        self._owners = self._all_free
+        self._owned = 0
+        # The ticket that owns every row, as long as none of them was freed.
+        self._whole: Ticket | None = None
+        self._waiting: dict[int, deque[Operation]] = {}
+        self._seized: set[int] = set()
+        self.idle = True
+
+    def stepping(self, ids: Ids) -> int | None:
+        """Return an environment with a step in flight or queued, preferably one still running."""
+        found = None
+        for i in ids:
+            owner = self._owners[i]
+            if owner is not None and owner.kind is Step:
+                found = i
+                if not owner.has_ended(i):
+                    return i
+            elif any(type(operation.message) is Step for operation in self._queue(i)):
+                return i
+        return found
+
+    def owner(self, slot: int) -> Ticket | None:
+        """Return the ticket that owns an environment's row: its step, reset or move."""
+        return self._owners[slot]
+
+    def waiting(self, ticket: Ticket) -> set[int]:
+        """Return the environments whose part of a ticket still waits for a row."""
+        return {
+            i
+            for i in ticket.ids
+            if any((part.number, part.start) == (ticket.number, i) for part in self._queue(i))
+        }
+
+    def is_free(self, slot: int) -> bool:
+        """Whether no step or reset of an environment is under way or queued."""
+        return self._owners[slot] is None and not self._queue(slot)
+
+    def seize(self, slot: int, ticket: Ticket) -> None:
+        """Hold back all operations of a free environment until ``ticket`` is released."""
+        self._set_owner(slot, ticket)
+        self._seized.add(slot)
+        self.idle = False
+
+    def take_all(self, ticket: Ticket) -> bool:
+        """Take all rows for a ticket, if none is owned and nothing waits."""
+        if not self.idle or len(ticket.ids) < len(self._owners):
+            return False
+        if ticket.message.writes_rows:
+            self._owned = number = len(self._all_free)
+            self._owners = [ticket] * number
+            self._whole = ticket
+            self.idle = False
+        return True
+
+    def free_all(self, ticket: Ticket) -> bool:
+        """Undo :meth:`take_all`, if nothing waits for a row and none was freed before."""
+        if self._whole is not ticket or self._waiting:
+            return False
+        self._whole = None
+        self._owners = self._all_free
+        self._owned = 0
+        self.idle = True
+        return True
+
+    def admit(self, ticket: Ticket) -> Iterator[Operation]:
+        """Take the rows that are free and yield what may be submitted; queue the rest."""
+        ids, message = ticket.ids, ticket.message
+        row = message.writes_rows
+        waiting = {
+            i
+            for i in ids
+            if self._queue(i) or i in self._seized or (row and self._owners[i] is not None)
+        }
+        position = {slot: k for k, slot in enumerate(ids)}
+
+        def part(run: range) -> Operation:
+            picked = message.pick([position[i] for i in run])
+            return Operation(ticket.number, run.start, run.stop, picked)
+
+        for i in ids:
+            if i in waiting:
+                self._waiting.setdefault(self._key(i), deque()).append(part(range(i, i + 1)))
+            elif row:
+                self._set_owner(i, ticket)
+        self.idle = not self._owned and not self._waiting
+        free = tuple(i for i in ids if i not in waiting)
+        if free:
+            yield from map(part, runs(free))
+
+    def _key(self, slot: int) -> int:
+        """Return the key of an environment's queue: the first of its group."""
+        return self._groups[slot].start if self._groups else slot
+
+    def _queue(self, slot: int) -> Sequence[Operation]:
+        return self._waiting.get(self._key(slot), ())
+
+    def _set_owner(self, slot: int, ticket: Ticket) -> None:
+        if self._owners is self._all_free:
+            self._owners = list(self._all_free)
+        for i in self._groups.get(slot, (slot,)):
+            if self._owners[i] is None:
+                self._owners[i] = ticket
+                self._owned += 1
+
+    def forget(self, ticket: Ticket) -> None:
+        """Remove a ticket's parts from the queues."""
+        for slot in ticket.ids:
+            key, queue = self._key(slot), self._queue(slot)
+            left = deque(operation for operation in queue if operation.number != ticket.number)
+            if left:
+                self._waiting[key] = left
+            else:
+                self._waiting.pop(key, None)
+
+    def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
+        """Free some rows of a ticket; return the operations that may be submitted now."""
+        freed: list[Operation] = []
+        self._whole = None
+        if not (self._groups or self._waiting or self._seized):  # the usual case
+            for i in ids:
+                if self._owners[i] is ticket:
+                    self._owners[i] = None
+                    self._owned -= 1
+            self.idle = not self._owned
+            return freed
+        ids = tuple(dict.fromkeys(j for i in ids for j in self._groups.get(i, (i,))))
+        for i in ids:
+            if self._owners[i] is ticket:
+                self._owners[i] = None
+                self._owned -= 1
+                self._seized.discard(i)
+        for i in dict.fromkeys(map(self._key, ids)):
+            if i in self._seized:
+                continue
+            queue = self._waiting.get(i)
+            while queue:
+                part = queue[0]
+                if part.message.writes_rows:
+                    waiting = tickets[part.number]
+                    if self._owners[part.start] not in (None, waiting):
+                        break
+                    self._set_owner(part.start, waiting)
+                freed.append(queue.popleft())
+            if queue is not None and not queue:
+                del self._waiting[i]
+        self.idle = not self._owned and not self._waiting
+        return [*_joined(freed)] if len(freed) > 1 else freed
+
+
+def _joined(parts: list[Operation]) -> Iterator[Operation]:
+    """Join parts for neighbours again, oldest ticket first."""
+    parts.sort(key=lambda part: (part.number, part.start))
+    whole = parts[0]
+    for part in parts[1:]:
+        if part.number == whole.number and part.start == whole.stop:
+            whole = whole.join(part)
+        else:
+            yield whole
+            whole = part
+    yield whole
 
 
 class Dispatcher:
@@ -31,41 +214,37 @@ class Dispatcher:
     Attributes:
         tickets: The tickets under way, by number.
         numbers: The numbers of operations.
-        scheduler: Decides which operations may be sent now.
+        queues: Decide which operations may be sent now.
         deadlines: The deadlines of calls.
         in_place: The environments that a call of the backend is stepping at this moment, in any
             thread.
-        watched: The step that the backend watches in such a call: number, plane, parts of actions.
-        adopted: Its ticket, if one was made meanwhile.
     """
 
     in_place: Ids | None = None
-    watched: tuple[int, int, list[Any] | None] | None = None
-    adopted: Ticket | None = None
 
     def __init__(
-        self, backend: Backend, num_envs: int, status: EnvStatus, deadlines: Deadlines
+        self, backend: Pool, num_envs: int, status: EnvStatus, deadlines: Deadlines
     ) -> None:
         self.tickets: dict[int, Ticket] = {}
-        self.scheduler = Scheduler(num_envs)
+        self.queues = RowQueues(num_envs)
         self.deadlines = deadlines
+        self.numbers = count(1)
         self._backend = backend
         self._num_envs = num_envs
         self._status = status
-        self._planes: Planes | None = None
-        self.numbers = count(1)
+        self._batches: BatchBuilder | None = None
 
-    def open(self, planes: Planes) -> None:
-        """Store what is known once the environments are made: the planes, and which are a group."""
-        self._planes = planes
+    def open(self, batches: BatchBuilder) -> None:
+        """Store what is known once the environments are made: their rows, and the groups."""
+        self._batches = batches
         groups = self._backend.groups
         if groups is not None:
-            self.scheduler = Scheduler(self._num_envs, groups.env_groups)
+            self.queues = RowQueues(self._num_envs, groups.env_groups)
 
     def close(self) -> None:
         """Drop the table and all tickets; completions that still arrive are ignored."""
         self.tickets.clear()
-        self._planes = None
+        self._batches = None
 
     def ticket(self, message: Message, ids: Ids) -> Ticket:
         """Make a ticket, which is not yet under way."""
@@ -76,34 +255,18 @@ class Dispatcher:
     def dispatch(self, ticket: Ticket) -> None:
         """Send a ticket's operation, or what of it has free rows."""
         self.tickets[ticket.number] = ticket
-        operation = ticket.operation
-        if self.scheduler.take_all(ticket):
-            self._submit(operation, ticket)
+        if self.queues.take_all(ticket):
+            ids = ticket.ids
+            self._submit(Operation(ticket.number, ids[0], ids[-1] + 1, ticket.message), ticket)
         else:
-            for part in self.scheduler.admit(ticket, operation):
+            for part in self.queues.admit(ticket):
                 self._submit(part, ticket)
 
     def adopt(self, number: int, plane: int, parts: list[Any] | None) -> Ticket:
         """Make the ticket of a step of all environments that the backend has begun already."""
-        adopted, self.adopted = self.adopted, None
-        if adopted is not None:
-            return adopted
-        step = Step(plane, parts)
-        ticket = self.tickets[number] = Ticket(number, step, range(self._num_envs))
-        ticket.plane = plane
-        self.scheduler.take_all(ticket)
-        return ticket
-
-    def adopt_watched(self) -> None:
-        """Make the ticket of the step that the backend watches: a signal handler takes it in."""
-        if self.watched is not None:
-            (number, plane, parts), self.watched = self.watched, None
-            self.adopted = self.adopt(number, plane, parts)
-
-    def done(self, value: Any) -> Ticket:
-        """Return the ticket of a step that has ended already."""
-        ticket = self.ticket(ENDED, ())
-        ticket.finish(value)
+        ticket = self.tickets[number] = Ticket(number, Step(plane, parts), range(self._num_envs))
+        ticket.plane, ticket.ended = plane, []
+        self.queues.take_all(ticket)
         return ticket
 
     def begin_internal(self, message: Message, ids: Ids) -> int:
@@ -114,7 +277,7 @@ class Dispatcher:
             self.deadlines.start_replacement(ticket)
         if not isinstance(message, Make):  # workers begin this themselves as they start
             try:
-                self._backend.submit(ticket.operation)
+                self._backend.submit(Operation(ticket.number, ids[0], ids[-1] + 1, message))
             except BaseException:
                 del self.tickets[ticket.number]
                 raise
@@ -133,19 +296,46 @@ class Dispatcher:
         if ticket.kind is Step:
             self.in_place = ticket.ids
         try:
-            self._backend.submit(operation)
+            if ticket.plane == BESIDE:
+                for part in self._placed(operation, ticket):
+                    self._backend.submit(part)
+            else:
+                self._backend.submit(operation)
         except BaseException as error:
             self.call_off(ticket, error)
             raise
         finally:
             self.in_place = None
 
+    def _placed(self, operation: Operation, ticket: Ticket) -> Iterator[Operation]:
+        """Split an operation by the planes that its rows go to, or that a ``Save`` reads."""
+        assert self._batches is not None
+        number, start, stop, message = operation
+        if isinstance(message, Save):
+            planes = [self._latest_plane(i) for i in range(start, stop)]
+            yield Operation(number, start, stop, replace(message, planes=planes))
+            return
+        ids = range(start, stop)
+        ticket.planes.update(zip(ids, self._batches.free_planes(ids), strict=True))
+        for plane, group in groupby(ids, ticket.planes.__getitem__):
+            run = tuple(group)
+            part = operation.part(run[0], run[-1] + 1)
+            yield part._replace(message=part.message.at(plane))
+
+    def _latest_plane(self, slot: int) -> int:
+        """Return the plane of an environment's row after what was submitted so far."""
+        owner = self.queues.owner(slot)
+        if owner is not None and owner.message.writes_rows and slot in owner.ids:
+            return owner.plane_of(slot)
+        assert self._batches is not None
+        return self._batches.plane_of(slot)
+
     def call_off(self, ticket: Ticket, error: BaseException) -> None:
         """End a ticket after an error in ``submit``, or after Ctrl-C inside a serial step."""
         if ticket.message.writes_rows and not isinstance(error, AgymError):
             self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.message.name}")
         ticket.finish(error=error)
-        self.scheduler.forget(ticket)
+        self.queues.forget(ticket)
         self.drop(ticket)
 
     # ---------------------------------------------------------------- the end of tickets
@@ -153,14 +343,14 @@ class Dispatcher:
     def drop(self, ticket: Ticket) -> None:
         """Forget a ticket, and send the operations that waited for its rows."""
         self.tickets.pop(ticket.number, None)
-        if self._planes is not None:
-            self._planes.give_back(ticket.plane)  # unless its batch was leased
-        if not self.scheduler.free_all(ticket):
+        if ticket.plane >= PLANES and self._batches is not None:
+            self._batches.give_back(ticket.plane)  # unless its batch was leased
+        if not self.queues.free_all(ticket):
             self.release(ticket, ticket.ids)
 
     def release(self, ticket: Ticket, ids: Ids) -> None:
         """Free some rows of a ticket, and send the operations that waited for them."""
-        for part in self.scheduler.release(ticket, ids, self.tickets):
+        for part in self.queues.release(ticket, ids, self.tickets):
             waiting = self.tickets.get(part.number)
             if waiting is not None:
                 if waiting.deadline is not None:  # time spent queueing does not count
@@ -186,11 +376,7 @@ class Dispatcher:
         if not self.deadlines.asides:
             self.rearm()
 
-    # ---------------------------------------------------------------- rows
-
-    def in_flight(self, slot: int) -> Ticket | None:
-        """Return the ticket of an environment's current step or reset."""
-        return self.scheduler.owner(slot)
+    # ---------------------------------------------------------------- moves
 
     def seize(self, slot: int, message: Message) -> int | None:
         """Begin an operation and hold back all others of its environment.
@@ -198,14 +384,14 @@ class Dispatcher:
         Returns:
             Its number; ``None`` if the environment is busy.
         """
-        if not self.scheduler.is_free(slot):
+        if not self.queues.is_free(slot):
             return None
         number = self.begin_internal(message, (slot,))
-        self.scheduler.seize(slot, self.tickets[number])
+        self.queues.seize(slot, self.tickets[number])
         return number
 
     def unseize(self, slot: int, number: int) -> None:
         """Send the operations that were held back."""
-        holder = self.scheduler.owner(slot)
+        holder = self.queues.owner(slot)
         if holder is not None and holder.number == number:
             self.release(holder, (slot,))

@@ -1,4 +1,4 @@
-"""Steps that were sent and not yet received, and the ``recv`` calls that wait for them."""
+"""Steps that were sent and not yet received: their queues, and the calls that wait for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agym.engine.batches.ready import ReadyQueue
-from agym.engine.calls.ticket import Ticket
+from agym.engine.calls.ticket import ReadyQueue, Ticket
 from agym.errors import BusyError, NothingSentError
 from agym.protocol.messages.completions import Payload
 

@@ -1,18 +1,25 @@
-"""A ticket: one call of the caller, from its dispatch to its result."""
+"""A ticket: one call of the caller, from its dispatch to its result or its deadline.
+
+The environments of steps that were sent enter a queue as they end, which the ticket names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from agym.engine.batches.out_target import OutTarget
-from agym.engine.batches.ready import ReadyQueue
 from agym.errors import StepTimeout
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
-from agym.protocol.messages.failures import name_envs
-from agym.protocol.messages.operations import Message, Operation
+from agym.protocol.messages.failures import EnvLoss, name_envs
+from agym.protocol.messages.operations import Message
+
+# A replacement may take this many deadlines, and at least this many seconds, to be made.
+RECREATE_DEADLINES, RECREATE_SECONDS = 10, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +27,40 @@ class Receive(Message):
     """Wait for a batch of sent steps; it never leaves the engine."""
 
     name: ClassVar[str] = "recv"
+
+
+class ReadyQueue:
+    """The environments that were sent and not received.
+
+    Attributes:
+        flying: How many environments still step.
+        ids: The environments that have ended, oldest first.
+        payload: What does not fit into their rows.
+        errors: Errors to raise, once each, with the environments that they are about.
+        losses: The dead workers that were reported already.
+    """
+
+    def __init__(self) -> None:
+        self.flying = 0
+        self.ids: deque[int] = deque()
+        self.payload = Payload()
+        self.errors: deque[tuple[BaseException, tuple[int, ...]]] = deque()
+        self.losses: list[EnvLoss] = []
+
+    @property
+    def left(self) -> int:
+        """How many environments can still be received."""
+        return self.flying + len(self.ids)
+
+    def has(self, count: int) -> bool:
+        """Whether a batch is ready: ``count`` environments, or all that are left, or an error."""
+        return bool(self.errors) or len(self.ids) >= min(count, self.left)
+
+    def take(self, count: int | None) -> tuple[list[int], Payload]:
+        """Take the oldest environments, at most ``count``, with their payload."""
+        number = len(self.ids) if count is None else min(count, len(self.ids))
+        ids = [self.ids.popleft() for _ in range(number)]
+        return ids, self.payload.take(ids)
 
 
 class Ticket:
@@ -39,7 +80,9 @@ class Ticket:
         ended: The environments that have ended, kept where a deadline or recovery needs it.
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
         about: The environments whose observations a reset returns.
-        plane: The plane of the slot table that takes the rows.
+        plane: The plane of the slot table that takes the rows of all environments; ``BESIDE`` if
+            the dispatcher chooses one for each, as it sends the operation.
+        planes: What it chose.
         ready: The queue that environments enter as they end (a step that was sent).
         out: The caller's own arrays for the result.
         suspended: Whether the deadline is suspended while environments are being replaced.
@@ -52,6 +95,7 @@ class Ticket:
     payload: Payload | None = None
     about: Ids = ()
     plane = 0
+    planes: dict[int, int]
     deadline: float | None = None
     ended: list[range] | None = None
     ready: ReadyQueue | None = None
@@ -66,10 +110,9 @@ class Ticket:
         self.ids = ids
         self.remaining = len(ids)
 
-    @property
-    def operation(self) -> Operation:
-        """The operation, over the range from its first to its last environment."""
-        return Operation(self.number, self.ids[0], self.ids[-1] + 1, self.message)
+    def plane_of(self, env_id: int) -> int:
+        """Return the plane that takes an environment's row."""
+        return self.plane if self.plane >= 0 else self.planes[env_id]
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         """Set the result or the error, unless the ticket is done already."""
@@ -114,3 +157,45 @@ class Ticket:
         """Return the environments that have not ended, as far as ``ended`` is kept."""
         ended = {i for ids in self.ended or () for i in ids}
         return [i for i in self.ids if i not in ended]
+
+
+class Deadlines:
+    """Gives calls their deadlines, suspends these, and starts them again.
+
+    Attributes:
+        timeout: Seconds for one operation, ``None`` for no deadlines.
+        asides: How many renders for observers are under way, which suspend the caller's deadlines.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = timeout
+        self.asides = 0
+
+    @property
+    def replacement_seconds(self) -> float:
+        """How long a replacement may take: making an environment outlasts a step."""
+        return max(RECREATE_SECONDS, RECREATE_DEADLINES * (self.timeout or 0.0))
+
+    def start(self, ticket: Ticket) -> None:
+        """Give a call its deadline."""
+        if self.timeout is not None:
+            ticket.deadline = time.monotonic() + self.timeout
+            if self.asides:
+                ticket.suspend()
+
+    def start_replacement(self, ticket: Ticket) -> None:
+        """Give a replacement its own, longer deadline."""
+        if self.timeout is not None:
+            ticket.deadline, ticket.ended = time.monotonic() + self.replacement_seconds, []
+
+    def resume(self, ticket: Ticket) -> None:
+        """Start a suspended deadline again."""
+        if ticket.suspended and self.timeout is not None:
+            ticket.suspended = False
+            ticket.deadline = time.monotonic() + self.timeout
+
+
+def next_deadline(tickets: Iterable[Ticket]) -> float | None:
+    """Return the seconds until the earliest deadline, ``None`` if there is none."""
+    now = time.monotonic()
+    return min((t.deadline - now for t in tickets if t.deadline and not t.done), default=None)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agym.protocol.messages.operations import Close, Make, Message
 from agym.protocol.metrics.gauges import BUCKETS, Gauges, bucket_of, percentiles
 
 # How often the lateness of the event loop is looked at.
@@ -31,12 +30,11 @@ class Waited:
 
     Attributes:
         environments: The caller waited for results: for the environments, and for the way there and
-            back. Each await counts, so with many at the same time it is more than what passed. Of
-            steps of all environments by the sync API one in 16 is timed, and counts for all. What
+            back. Each await counts, so with many at the same time it is more than what passed. What
             runs in the caller's thread is not waited for.
         hooks: The caller waited for a result that was there, but was held back: by the live page.
         concurrency: Environments waited for a turn (``max_concurrency``), summed over them.
-        rate_limit: Likewise, for a turn under a limit of operations per second.
+        rate_limit: Likewise, for a turn under ``rate_limit``.
     """
 
     environments: float = 0.0
@@ -133,24 +131,18 @@ class Waits:
     Attributes:
         lag: How late its event loop is.
         hooks: Seconds in which hooks held results back.
-        watched: Nanoseconds that timed steps of the short way took.
+        environments: Seconds in which the caller waited for results.
     """
 
     def __init__(self) -> None:
         self.lag = LagMeter()
         self.hooks = 0.0
-        self.watched = 0
-        self._environments = 0.0
+        self.environments = 0.0
 
-    def add(self, kind: type[Message], seconds: float) -> None:
-        """Add a wait for an operation; those for workers to start and to end do not count."""
-        if kind is not Make and kind is not Close:
-            self._environments += seconds
-
-    def read(self, gauges: Gauges, timed: int) -> Waited:
-        """Return the sums; one in ``timed`` steps of the short way is timed."""
+    def read(self, gauges: Gauges) -> Waited:
+        """Return the sums."""
         return Waited(
-            self._environments + self.watched * timed / 1e9,
+            self.environments,
             self.hooks,
             int(gauges.arrays["queued"].sum()) / 1e9,
             int(gauges.arrays["rate_waited"].sum()) / 1e9,

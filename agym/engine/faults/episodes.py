@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from agym.engine.batches.env_rows import EnvRows
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.policy import FaultPolicy
+from agym.engine.opened import EnvRows
 from agym.errors import Fault
 from agym.hosts.episode import Episode, Phase
 from agym.hosts.snapshots.records import Record
-from agym.hosts.snapshots.states import CUT_OFF, Copy, EnvState
+from agym.hosts.snapshots.states import Copy, EnvState
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import Load, Reset, Step
@@ -111,11 +111,7 @@ class Known:
 
 
 class Episodes:
-    """Follows the episodes, and decides what replacements load and which episodes begin again.
-
-    Attributes:
-        due: The environments whose state is to be taken now, each with the plane of its row.
-    """
+    """Follows the episodes, and decides what replacements load and which episodes begin again."""
 
     def __init__(
         self,
@@ -125,14 +121,11 @@ class Episodes:
         num_envs: int,
         autoreset: AutoresetMode,
     ) -> None:
-        self.due: dict[int, int] = {}
         self._known = [Known() for _ in range(num_envs)]
         self._policy = policy
         self._dispatcher = dispatcher
         self._rows = rows
         self._waits_when_over = autoreset is not AutoresetMode.SAME_STEP
-        # Environments that can only be replayed from the beginning.
-        self._uncopied: set[int] = set()
 
     def __getitem__(self, slot: int) -> Known:
         return self._known[slot]
@@ -156,11 +149,9 @@ class Episodes:
     def note_states(self, states: Mapping[int, EnvState | str]) -> None:
         """Note states that were taken; a string says why one cannot be."""
         for i, state in states.items():
-            if state == CUT_OFF:
+            if not self._policy.record_actions or not isinstance(state, EnvState):
                 continue
-            if not isinstance(state, EnvState) or state.way == "actions":
-                self._uncopied.add(i)
-            elif self._policy.record_actions:
+            if state.way != "actions":
                 self._known[i].reach(state)
 
     def note_raised(self, payload: Payload) -> None:
@@ -185,7 +176,7 @@ class Episodes:
             if i in faults:
                 known.cut()
             elif keeps and isinstance(message, Step) and start is None:
-                self._add(i, known, ticket)
+                known.add(self._rows.action(i, ticket), self._policy.replay_limit)
             if isinstance(message, Load):
                 self._known[i] = Known(known.seed, known.options)
                 if keeps:
@@ -201,14 +192,6 @@ class Episodes:
                 known.next_start = payload.nexts[i]
                 if known.retry is None:
                     known.forget_retry()
-
-    def _add(self, slot: int, known: Known, ticket: Ticket) -> None:
-        known.add(self._rows.action(slot, ticket), self._policy.replay_limit)
-        every = None if slot in self._uncopied else self._policy.snapshot_every
-        if every is not None:
-            actions = (known.actions or ()) if known.state is None else known.since
-            if len(actions) % every == 0:
-                self.due[slot] = ticket.plane
 
     # ---------------------------------------------------------------- retries
 
@@ -241,7 +224,7 @@ class Episodes:
         known = self._known[slot]
         if known.retry is not None:  # it has not begun
             return known.retry
-        ticket = self._dispatcher.in_flight(slot)
+        ticket = self._dispatcher.queues.owner(slot)
         if ticket is None or not ticket.message.starts or ticket.has_ended(slot):
             return known.next_start or known.start
         if not isinstance(ticket.message, Reset):

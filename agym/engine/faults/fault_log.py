@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from agym.backends.base import BackendOptions
-from agym.engine.batches.env_rows import EnvRows
+from agym.backends.port import BackendOptions
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.capsule import Capsule, write_capsule
 from agym.engine.faults.episodes import Episodes, asked_start
 from agym.engine.faults.policy import FaultPolicy
+from agym.engine.opened import EnvRows
 from agym.errors import Fault, UsageError
 from agym.hosts.episode import name_of
 from agym.hosts.snapshots.records import Record
@@ -174,7 +174,7 @@ class FaultLog:
         """Add what is known of the episode, and write the capsule of a suspect."""
         slot = fault.env_id
         record, complete = self._episodes[slot].all_known
-        ticket = self._dispatcher.in_flight(slot)
+        ticket = self._dispatcher.queues.owner(slot)
         if ticket is not None and isinstance(ticket.message, Step):
             fault = replace(fault, action=self._rows.action(slot, ticket))
         elif ticket is not None and isinstance(ticket.message, Reset):

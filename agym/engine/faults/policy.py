@@ -43,11 +43,8 @@ class FaultPolicy:
         retry: How often in a row a failed episode is tried again, with a fresh environment: the
             next episode then begins as the failed one did. So tasks that fail often do not become
             rare. ``info["fault"].retry`` counts; see :doc:`/howto/retries`.
-        replay_limit: How many actions per environment and episode are kept for a replay.
-        snapshot_every: Under ``"replay"``, take each environment's state after so many steps, and
-            replay from there; ``None`` to replay from the beginning of the episode. It pays where
-            episodes are long and a snapshot is quick: one of Atari takes 0.2 ms. What cannot
-            be copied is replayed from its beginning.
+        replay_limit: How many actions per environment are kept for a replay: since its episode
+            began, or since the latest :meth:`Envs.snapshot`.
         capsule_dir: A folder for one small file per fault, from which ``agym replay FILE``
             reproduces it; ``None`` for no files.
 
@@ -60,7 +57,6 @@ class FaultPolicy:
     restart_window: float = 60.0
     retry: int = 0
     replay_limit: int = 10_000
-    snapshot_every: int | None = None
     capsule_dir: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
@@ -75,13 +71,6 @@ class FaultPolicy:
                 f"retry={self.retry} begins the episode of a replaced environment again, and"
                 ' on_fault="raise" replaces none: take FaultPolicy("restart", retry=...)'
             )
-        if self.snapshot_every is not None:
-            checked["snapshot_every"] = check_count("snapshot_every", self.snapshot_every)
-            if self.mode != "replay":
-                raise UsageError(
-                    f"snapshot_every={self.snapshot_every} is for replays: take"
-                    ' FaultPolicy("replay", ...)'
-                )
         check_seconds("restart_window", self.restart_window)
         if self.capsule_dir is not None:
             if not isinstance(self.capsule_dir, str | os.PathLike) or not str(self.capsule_dir):

@@ -19,17 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
-from agym.backends.base import Backend
-from agym.backends.parts import Supervision
-from agym.engine.batches.env_rows import EnvRows
+from agym.backends.pool import Pool
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.interrupted import InterruptedParts
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.episodes import Episodes
 from agym.engine.faults.fault_log import FaultLog
 from agym.engine.faults.policy import BudgetExceeded, FaultPolicy, RestartBudget
+from agym.engine.opened import EnvRows
 from agym.engine.status import EnvStatus, WorkerLog
 from agym.errors import Fault
 from agym.hosts.snapshots.codecs import registered
@@ -54,10 +53,12 @@ class Recovery:
 
     Attributes:
         policy: The caller's policy.
+        follows: Whether every step must be seen: to replay episodes, or to try them again.
         fault_log: The log of faults.
         workers: What became of the workers.
         episodes: What is known of the episodes, and which of them begin again.
         recovering: The environments that are being replaced.
+        pending: Faults that have not been reported to the caller, by environment.
         on_replace: Called with the index of a worker that is about to be replaced.
     """
 
@@ -67,14 +68,16 @@ class Recovery:
         status: EnvStatus,
         dispatcher: Dispatcher,
         rows: EnvRows,
-        backend: Backend,
+        backend: Pool,
     ) -> None:
         self.policy = policy
+        self.follows = policy.follow_episodes
         options = backend.options
         self.episodes = Episodes(
             policy, dispatcher, rows, len(options.factories), options.autoreset
         )
         self.fault_log = FaultLog(policy, options, dispatcher, rows, self.episodes)
+        self.pending = self.fault_log.pending
         self.workers = WorkerLog(backend)
         self.recovering: set[int] = set()
         self.on_replace: Callable[[int], None] = _ignore
@@ -87,11 +90,6 @@ class Recovery:
         self._parts = InterruptedParts(dispatcher)
         # Environments that the caller asked to replace: a failure of these is raised at once.
         self._requested: set[int] = set()
-
-    @property
-    def active(self) -> bool:
-        """Whether completions without problems must be filtered too."""
-        return bool(self.recovering or self.fault_log.pending or self.policy.follow_episodes)
 
     # ---------------------------------------------------------------- completions
 
@@ -126,16 +124,6 @@ class Recovery:
             yield Completion(number, run.start, run.stop, payload)
             payload = None
         yield from self._parts.take_failed()
-        if self.episodes.due:
-            self._take_snapshots()
-
-    def _take_snapshots(self) -> None:
-        """Take the states of environments whose replay would become long."""
-        due, self.episodes.due = self.episodes.due, {}
-        left = sorted(due.keys() - self.recovering - self._status.lost.keys())
-        for run in runs(tuple(left)) if left else ():
-            message = Save([due[i] for i in run], registered())
-            self._dispatcher.begin_internal(message, run)
 
     # ---------------------------------------------------------------- an environment raised
 
@@ -360,11 +348,18 @@ class Recovery:
     # ---------------------------------------------------------------- a deadline passed
 
     @property
+    def timeout_ends(self) -> Literal["env", "worker"] | None:
+        """What a missed deadline can end: an environment, its whole worker, or nothing."""
+        if self._rows.cancellable:
+            return "env"
+        return None if self._supervision is None else "worker"
+
+    @property
     def can_force(self) -> bool:
         """Whether what missed a deadline can be replaced."""
-        return self._supervision is not None or self._rows.cancellable
+        return self.timeout_ends is not None
 
-    def _workers(self) -> Supervision:
+    def _workers(self) -> Pool:
         """Return what ends and replaces workers; without it none is reported dead or late."""
         assert self._supervision is not None
         return self._supervision

@@ -24,13 +24,12 @@ from typing import Any
 
 import psutil
 
-from agym.backends.base import Backend
 from agym.backends.options import Recycle
-from agym.backends.parts import Spares
-from agym.engine.batches.env_rows import EnvRows
+from agym.backends.pool import Pool
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.recovery import Recovery
+from agym.engine.opened import EnvRows
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids
@@ -65,8 +64,8 @@ class Recycling:
         policy: Recycle,
         dispatcher: Dispatcher,
         rows: EnvRows,
-        backend: Backend,
-        spares: Spares,
+        backend: Pool,
+        spares: Pool,
         recovery: Recovery,
     ) -> None:
         self._policy = policy
@@ -80,14 +79,15 @@ class Recycling:
         self._moves: dict[int, _Move] = {}
         # Workers whose spare ended or failed in the proof, so that the next one makes none.
         self._unproven: set[int] = set()
-        # For each environment that moves: the ticket that holds its row, and the row's plane.
-        self._holders: dict[int, tuple[int, int]] = {}
+        # For each environment that moves: the ticket that holds its row.
+        self._holders: dict[int, int] = {}
         self._memory_read_at: dict[int, float] = {}
 
-    def on_steps_ended(self, ids: Ids, plane: int) -> None:
+    def on_steps_ended(self, ids: Ids, ticket: Ticket) -> None:
         """Act on environments whose step has ended."""
         for slot in ids:
             if slot not in self._holders:
+                plane = ticket.plane_of(slot)
                 self._on_step_ended(slot, plane, over=any(self._rows.flags(slot, plane)))
 
     def _on_step_ended(self, slot: int, plane: int, *, over: bool) -> None:
@@ -108,7 +108,7 @@ class Recycling:
             message = Save([plane], registered(), known, leaves=True)
             number = self._dispatcher.seize(slot, message)
             if number is not None:
-                self._holders[slot] = number, plane
+                self._holders[slot] = number
 
     def _start_spare(self, worker: int) -> None:
         self._moves[worker] = _Move()
@@ -195,4 +195,4 @@ class Recycling:
     def _end_move(self, slot: int) -> None:
         held = self._holders.pop(slot, None)
         if held is not None:
-            self._dispatcher.unseize(slot, held[0])
+            self._dispatcher.unseize(slot, held)

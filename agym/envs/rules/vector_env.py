@@ -78,6 +78,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         states: The games' records, an array of ``num_envs``, which may be read and changed between
             steps. Under ``engine="cuda"`` they are on the device.
         begun: Whether all games have begun, and no rule has raised since.
+        loops: The loops that play all games, without a VectorEnv around them.
     """
 
     rules: ClassVar[Any]
@@ -130,13 +131,13 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
                     " limit"
                 )
         blanks = book.blanks(num_envs, parameters)
-        self._engine = ENGINES[self.engine](
+        self.loops = ENGINES[self.engine](
             book, num_envs, blanks, max_episode_steps, MODES[autoreset]
         )
         self._on_device = self.engine == "cuda"
         self._checked = action_check(book, num_envs)
         self.copy = copy
-        self._kept = None if copy else self._engine.own_outputs()
+        self._kept = None if copy else self.loops.own_outputs()
         self._spare: Outputs | None = None
         # Which games have ever had a seed, which may be stepped, and those that are over under
         # DISABLED.
@@ -154,7 +155,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     @property
     def states(self) -> Any:
         """The games' records; see the class."""
-        return self._engine.states
+        return self.loops.states
 
     # ---------------------------------------------------------------- reset
 
@@ -188,11 +189,11 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             start = int(self.np_random.integers(2**32))
             keys = [*keys, *(mix((start + k) & 0xFFFFFFFF) for k in range(len(fresh)))]
         if len(chosen):
-            self._engine.seed(chosen, np.array(keys, np.int64))
+            self.loops.seed(chosen, np.array(keys, np.int64))
         self._keyed |= mask
-        self._run(self._engine.begin, mask)
-        out = self._kept or self._engine.outputs()
-        self._run(self._engine.show, out)
+        self._run(self.loops.begin, mask)
+        out = self._kept or self.loops.outputs()
+        self._run(self.loops.show, out)
         self._begun |= mask
         self.begun = bool(self._begun.all())
         if self._over is not None:
@@ -250,7 +251,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             some = "some games are over: reset them with options={'reset_mask': ...}"
             raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
         self.play(actions)
-        out = self._kept or self._engine.outputs()
+        out = self._kept or self.loops.outputs()
         info = self._show(out)
         return out.observations, out.rewards, out.terminated, out.truncated, info
 
@@ -263,7 +264,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             actions = self._checked(actions)
         if not self.begun:
             raise self._closed_error() if self.closed else ResetNeeded("call reset before step")
-        self._run(self._engine.play, actions)
+        self._run(self.loops.play, actions)
 
     def _run(self, part: Callable[[Any], Any], argument: Any) -> Any:
         """Run rules; if one raises, some games have gone on and others not: all must be reset."""
@@ -288,12 +289,12 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
 
         With ``finals``, last observations of episodes are written there, not into the infos.
         """
-        spare = self._spare = self._spare or self._engine.outputs()
+        spare = self._spare = self._spare or self.loops.outputs()
         out = spare.into(observations, rewards, terminated, truncated, finals)
         return self._show(out, final_obs=finals is None)
 
     def _show(self, out: Outputs, *, final_obs: bool = True) -> dict[str, Any]:
-        over = self._run(self._engine.show, out)
+        over = self._run(self.loops.show, out)
         info = self._infos(out.infos, None)
         if self._autoreset is AutoresetMode.DISABLED:
             self._over = over
@@ -326,12 +327,12 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     def get_state(self, index: int) -> tuple[Any, ...]:
         """Return the state of one game, with its random numbers, as a value."""
         over = self._over is not None and bool(self._over[index])
-        return self._engine.get_state(index), bool(self._begun[index]), over
+        return self.loops.get_state(index), bool(self._begun[index]), over
 
     def set_state(self, index: int, state: tuple[Any, ...]) -> None:
         """Continue one game from a state, which games of any autoreset mode may have given."""
         game, begun, _ = state
-        self._engine.set_state(index, game)
+        self.loops.set_state(index, game)
         self._keyed[index] = self._begun[index] = begun
         self.begun = bool(self._begun.all())
         if self._autoreset is AutoresetMode.DISABLED:  # the other modes reset what is over
@@ -340,7 +341,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept = {name: vars(self)[name] for name in KEPT if name in vars(self)}
-        made = type(self), self._arguments, self._parameters, self._engine.get_states()
+        made = type(self), self._arguments, self._parameters, self.loops.get_states()
         return _remade, made, kept
 
     # ---------------------------------------------------------------- the rest
@@ -355,7 +356,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
 
     def close_extras(self, **kwargs: Any) -> None:
         self._begun[:] = self.begun = False
-        self._engine.close()
+        self.loops.close()
 
 
 def _remade(
@@ -363,7 +364,7 @@ def _remade(
 ) -> RulesVectorEnv:  # fmt: skip
     """Return the copy of a pickled environment."""
     envs = cls(*arguments, **parameters)
-    envs._engine.set_states(states)
+    envs.loops.set_states(states)
     return envs
 
 

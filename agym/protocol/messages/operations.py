@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agym.protocol.messages.resets import Options
@@ -132,6 +133,11 @@ class Message:
         assert self.per_env is not None
         return replace(self, **{self.per_env: values})
 
+    def at(self, plane: int) -> Self:
+        """Return the message with the plane to write, for one that writes rows."""
+        fields: dict[str, Any] = {"plane": plane}
+        return replace(self, **fields)
+
     def given(self, first: int) -> Iterator[tuple[str, Any]]:
         """Yield the caller's values, each with its name; ``first`` is the first environment."""
         return iter(())
@@ -171,6 +177,12 @@ class Step(Message):
     def given(self, first: int) -> Iterator[tuple[str, Any]]:
         each = enumerate(self.parts or (), first)
         return ((f"the action of environment {i}", action) for i, action in each)
+
+
+@cache
+def plain_step(plane: int) -> Step:
+    """Return a step whose actions are all in the table, as most are; to make one takes longer."""
+    return Step(plane)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +273,8 @@ class Save(Message):
     """Return the state of each environment, or a text that says why there is none.
 
     Attributes:
-        planes: For each, the plane of the slot table with its last observation.
+        planes: For each, the plane of the slot table with its last observation, which the
+            dispatcher fills in.
         codecs: What the caller registered.
         proof: Of how to copy the environment, if it leaves this host.
         leaves: The environment moves to another host. So nothing is proven here, and between two

@@ -36,26 +36,24 @@ MOST_ROUNDS = 32
 
 clock = time.perf_counter_ns
 
-# Of each environment: nanoseconds in which it waited for its turn; second calls of steps, and how
-# many of them answered first. ``rate_turn`` is when its latest turn comes or came.
-FLEET_SUMS = ("rate_waited", "hedged", "hedges_won")
-FLEET_GAUGES = (*FLEET_SUMS, "rate_turn")
+# Of each environment: nanoseconds in which it waited under a limit of concurrency, and for a turn
+# under a rate limit; when its latest turn comes or came; and the sum of ``info["cost"]``.
+LIMIT_GAUGES = ("queued", "rate_waited", "rate_turn")
 
-# Of each environment: nanoseconds in which it waited for a turn under a limit of concurrency, and
-# the sum of ``info["cost"]``.
-ENV_SUMS: dict[str, type] = {"queued": np.int64, "cost": np.float64}
+# Gauges of a host, in its first environment's row, and of each environment.
+HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
+ENV_GAUGES = ("steps", "episodes", "times", *LIMIT_GAUGES, "cost")
 
 
 def gauge_fields(num_envs: int) -> dict[str, Field]:
     """Return the arrays of the gauges, with a row per environment.
 
-    A host's gauges are in its first environment's row: all but ``steps``, ``episodes``, ``times``
-    and those of ``FLEET_GAUGES`` and ``ENV_SUMS``.
+    A host's gauges are in its first environment's row.
     """
-    kinds = ("steps", "episodes", "rounds", "busy", "rendering", "began", "ended", *FLEET_GAUGES)
+    kinds = ("steps", "episodes", *HOST_GAUGES, *LIMIT_GAUGES)
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
-    fields.update({kind: (np.dtype(dtype), (num_envs,)) for kind, dtype in ENV_SUMS.items()})
+    fields["cost"] = np.dtype(np.float64), (num_envs,)
     fields.update(span_fields(num_envs))
     return fields
 

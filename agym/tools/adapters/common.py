@@ -21,8 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from agym.api.aio import AsyncEnvs
-from agym.api.make import make_async
+from agym import AsyncEnvs, make_async
 from agym.api.options.environments import EnvLike
 from agym.errors import ClosedError, UsageError, UsageTypeError
 from agym.protocol.arguments import is_integer

@@ -19,8 +19,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from agym import make
 from agym._system.extras import require
-from agym.api.make import make
 from agym.api.options.environments import EnvLike
 from agym.errors import UsageError, UsageTypeError
 from agym.hosts.async_env import AnySpace

@@ -35,10 +35,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from agym import Envs, make
 from agym._system.extras import require
-from agym.api.make import make
 from agym.api.options.environments import EnvLike
-from agym.api.sync import Envs
 from agym.errors import AgymError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_count
 from agym.tools.adapters.common import Seat, as_text, check_env_options, check_function

@@ -19,8 +19,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
+from agym import make_async
 from agym._system.extras import require
-from agym.api.make import make_async
 from agym.api.options.environments import EnvLike
 from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import is_integer, parse_seeds

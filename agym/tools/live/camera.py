@@ -15,14 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import groupby
 from typing import Any
 
+from agym import Hook, Tap
 from agym._system.cpus import available_cores
-from agym.engine.calls.ticket import Ticket
-from agym.engine.engine import Engine
-from agym.engine.hooks.hooks import Hook
 from agym.protocol.arguments import Ids
-from agym.protocol.messages.failures import Failure
 
 FramesById = dict[int, Any]
 
@@ -31,7 +29,7 @@ GATHER_SECONDS = 0.1
 
 
 class Camera(Hook):
-    """Renders the wanted environments of one engine.
+    """Renders the wanted environments.
 
     Attributes:
         fps: Maximum number of pictures per second.
@@ -40,7 +38,7 @@ class Camera(Hook):
 
     def __init__(
         self,
-        engine: Engine,
+        tap: Tap,
         deliver: Callable[[FramesById, str | None], None],
         *,
         fps: float,
@@ -52,18 +50,18 @@ class Camera(Hook):
         """
         self.fps = fps
         self.share = share
-        self._engine = engine
+        self._tap = tap
         self._deliver = deliver
         # Written by the page, maybe in another thread, and consumed by the caller.
         self._wanted: Ids = ()
-        # The render in flight per worker; the frames of the others; when the picture began.
-        self._in_flight: dict[int, Ticket] = {}
+        # The workers with a render in flight; the frames of the others; when the picture began.
+        self._in_flight: set[int] = set()
         self._collected: FramesById = {}
         self._begun = 0.0
         # Environments whose render raised are not asked again: every try would count as a fault.
         self._failing: set[int] = set()
         self._due = 0.0
-        self._rendering = engine.checks.opened().table.gauges.arrays["rendering"]
+        self._rendering = tap.gauges.arrays["rendering"]
         self._rendered = int(self._rendering.sum())
         self._painting = 0.0
         self._cost = 0.0
@@ -87,48 +85,41 @@ class Camera(Hook):
         if self._wanted and time.monotonic() >= self._due and not self._collected:
             self.take()
 
-    def take(self) -> list[Ticket]:
-        """Start to render the wanted environments that are usable and not being rendered."""
+    def take(self) -> list[Any]:
+        """Start to render the wanted environments that are usable and not being rendered.
+
+        Returns:
+            Tickets to wait for.
+        """
         self._set_due()
-        wanted = {i for i in self._engine.usable(self._wanted) if i not in self._failing}
+        wanted = {i for i in self._tap.usable(self._wanted) if i not in self._failing}
         begun = []
-        for worker, ids in enumerate(self._engine.backend.ranges):
-            mine = tuple(sorted(wanted.intersection(ids)))
-            if mine and worker not in self._in_flight:
-                ticket = self._begin(worker, mine)
+        for worker, ids in groupby(sorted(wanted), self._tap.worker_of):
+            if worker not in self._in_flight:
+                ticket = self._begin(worker, tuple(ids))
                 begun += [] if ticket is None else [ticket]
         if begun:
             self._wanted = ()
         return begun
 
-    def _begin(self, worker: int, ids: Ids) -> Ticket | None:
+    def _begin(self, worker: int, ids: Ids) -> Any:
         self._begun = time.monotonic()
+        self._in_flight.add(worker)
         try:
-            ticket = self._engine.render_aside(ids)
+            return self._tap.render(ids, partial(self._on_rendered, worker))
         except Exception as error:  # a failed render must not fail the step
+            self._in_flight.discard(worker)
             self._failing.update(ids)
             self._deliver({}, str(error))
             return None
-        if ticket.done:
-            self._on_rendered(worker, ticket)
-        else:
-            self._in_flight[worker] = ticket
-            ticket.on_done(partial(self._on_rendered, worker, ticket))
-        return ticket
 
-    def _on_rendered(self, worker: int, ticket: Ticket) -> None:
+    def _on_rendered(self, worker: int, rendered: Any) -> None:
         """Collect frames; where some environments raised, the others still have frames."""
-        self._in_flight.pop(worker, None)
-        values = {} if ticket.payload is None else ticket.payload.values
-        self._collected.update((i, values[i]) for i in ticket.ids if i in values)
-        if ticket.error is not None:
-            problems = [] if ticket.payload is None else ticket.payload.problems
-            for problem in problems:
-                if isinstance(problem, Failure):  # a lost environment gets a replacement
-                    self._failing.update(problem.env_ids)
-            if ticket.expired:
-                self._failing.update(ticket.late())
-            self._deliver({}, str(ticket.error))
+        self._in_flight.discard(worker)
+        self._collected.update(rendered.pictures)
+        if rendered.error is not None:
+            self._failing.update(rendered.failed)
+            self._deliver({}, str(rendered.error))
         if not self._in_flight or time.monotonic() >= self._begun + GATHER_SECONDS:
             self._deliver_frames()
 

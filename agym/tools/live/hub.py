@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
 
-from agym.engine.engine import Engine
-from agym.engine.hooks.throttle import Throttle
+from agym import Tap
 from agym.tools.live.camera import Camera, FramesById
 from agym.tools.live.metrics import Metrics
+from agym.tools.live.throttle import Throttle
 from agym.tools.live.view import View, last, pages, paint
 
 # Interval between updates of the numbers.
@@ -57,34 +57,34 @@ class Hub:
     """All viewers of one page.
 
     Attributes:
-        throttle: Throttle of the caller's steps; a hook of the engine while it holds.
+        throttle: Throttle of the caller's steps; a hook while it holds.
         camera: Renders the wanted environments.
         arrival: Set while there are viewers.
         pressed: Set while a key is held down.
     """
 
     def __init__(
-        self, engine: Engine, title: str, *, fps: float, share: float, pictures: bool, legend: str
+        self, tap: Tap, title: str, *, fps: float, share: float, pictures: bool, legend: str
     ) -> None:
         """Start without viewers.
 
         See :class:`Camera` for ``fps`` and ``share``. ``pictures`` says whether the environments
         render pictures. ``legend`` describes what keys do; it is empty if they do nothing.
         """
-        self.throttle = Throttle(engine.num_envs)
-        self.camera = Camera(engine, self._on_frames, fps=fps, share=share)
+        self.throttle = Throttle(tap.num_envs)
+        self.camera = Camera(tap, self._on_frames, fps=fps, share=share)
         self.arrival = asyncio.Event()
         self.pressed = asyncio.Event()
-        self._engine = engine
+        self._tap = tap
         self._about = {
             "title": title,
-            "num_envs": engine.num_envs,
-            "pages": pages(engine.num_envs),
+            "num_envs": tap.num_envs,
+            "pages": pages(tap.num_envs),
             "pictures": pictures,
             "legend": legend,
         }
         self._pictures = pictures
-        self._metrics = Metrics(engine)
+        self._metrics = Metrics(tap)
         # Settings by code persist; those by a viewer are undone when the last viewer leaves.
         self._speed: float | None = None
         self._paused_by_viewer = False
@@ -118,7 +118,7 @@ class Hub:
         if self._closed:
             return False
         if not self._viewers:
-            self._engine.hooks.add(self.camera)
+            self._tap.add_hook(self.camera)
             self._metrics.begin()
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
         self._viewers.add(viewer)
@@ -140,9 +140,9 @@ class Hub:
 
     def _on_last_left(self) -> None:
         self.arrival.clear()
-        self._engine.hooks.remove(self.camera)
+        self._tap.remove_hook(self.camera)
         self._metrics.end()
-        self.camera.try_again(range(self._engine.num_envs))
+        self.camera.try_again(range(self._tap.num_envs))
         if self._paused_by_viewer:
             self.set_pause(False)
         self.set_speed(self._speed)
@@ -160,7 +160,7 @@ class Hub:
         viewers = tuple(self._viewers)
         for viewer in viewers:
             self.remove(viewer)
-        self._engine.hooks.remove(self.throttle)
+        self._tap.remove_hook(self.throttle)
         if viewers:
             steps = str(self._steps())
             await asyncio.gather(*(viewer.hang_up(1001, steps) for viewer in viewers))
@@ -192,12 +192,11 @@ class Hub:
         self._attach_throttle()
 
     def _attach_throttle(self) -> None:
-        """Attach the throttle while it holds only: without hooks, steps take a short way."""
-        hooks = self._engine.hooks
+        """Attach the throttle while it holds only: without hooks, a step is quicker."""
         if self.throttle.holds and not self._closed:
-            hooks.add(self.throttle)
+            self._tap.add_hook(self.throttle)
         else:
-            hooks.remove(self.throttle)
+            self._tap.remove_hook(self.throttle)
         self._send_controls()
 
     # ---------------------------------------------------------------- pictures
@@ -205,7 +204,7 @@ class Hub:
     def set_view(self, viewer: Viewer, view: View) -> None:
         """Set what a viewer shows; known frames are shown at once."""
         viewer.view, viewer.due = view, True
-        ids = view.ids(self._engine.num_envs)
+        ids = view.ids(self._tap.num_envs)
         self.camera.try_again(ids)
         self._trouble = None
         self._request_frames()
@@ -224,7 +223,7 @@ class Hub:
         if self._pictures:
             for viewer in self._viewers:
                 if viewer.due:
-                    wanted.update(viewer.view.ids(self._engine.num_envs))
+                    wanted.update(viewer.view.ids(self._tap.num_envs))
         self.camera.want(tuple(sorted(wanted)))
 
     def _on_frames(self, frames: FramesById, trouble: str | None) -> None:
@@ -236,7 +235,7 @@ class Hub:
         self._trouble = trouble or self._trouble
         known: set[int] = set()
         for viewer in self._viewers:
-            known.update(viewer.view.reach(self._engine.num_envs))
+            known.update(viewer.view.reach(self._tap.num_envs))
         taken = {**self._frames, **{i: last(frame) for i, frame in frames.items()}}
         self._frames = {i: frame for i, frame in taken.items() if i in known}
         self._paint()
@@ -262,7 +261,7 @@ class Hub:
         due = [viewer for viewer in self._viewers if viewer.due]
         seconds = 0.0
         for view in {viewer.view for viewer in due}:
-            ids = view.ids(self._engine.num_envs)
+            ids = view.ids(self._tap.num_envs)
             frames = {i: self._frames[i] for i in ids if i in self._frames}
             if not frames or self._painter is None:
                 continue
@@ -300,7 +299,7 @@ class Hub:
     async def _send_all_numbers(self) -> None:
         if self._painter is None:
             return
-        if self._engine.life.closed:
+        if self._tap.closed:
             closed = json.dumps({"type": "closed", "steps": self._steps()})
             for viewer in self._viewers:
                 viewer.send("closed", closed)
@@ -313,7 +312,7 @@ class Hub:
         state = {**self._controls(), "pictures": self._shown, "trouble": self._trouble}
         messages: dict[range, str] = {}
         for viewer in self._viewers:
-            ids = viewer.view.page_ids(self._engine.num_envs)
+            ids = viewer.view.page_ids(self._tap.num_envs)
             if ids not in messages:
                 envs = numbers["envs"][ids.start : ids.stop]
                 message = {**state, **numbers, "type": "numbers", "first": ids.start, "envs": envs}
@@ -321,7 +320,7 @@ class Hub:
             viewer.send("numbers", messages[ids])
 
     def _steps(self) -> int:
-        return int(self._engine.statistics.steps().sum())
+        return int(self._tap.steps().sum())
 
     def _send_controls(self) -> None:
         message = json.dumps({"type": "controls", **self._controls()})

@@ -13,11 +13,10 @@ from statistics import median
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agym.engine.engine import Engine
-from agym.engine.hooks.episodes import Episodes
-from agym.engine.hooks.hooks import Hook, StepOutcome
+from agym import Batch, Hook, StepResult, Tap
 from agym.protocol.arguments import Ids
 from agym.protocol.metrics.gauges import clock
+from agym.tools.episodes import Episodes
 from agym.tools.rollouts.batched import BatchedPolicy, open_policies
 
 # Number of latest episodes that are drawn and averaged.
@@ -28,18 +27,16 @@ LONG_SECONDS = 1.0
 
 
 class Metrics(Hook):
-    """Metrics of one engine's environments."""
+    """Metrics of the environments."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._gauges = engine.checks.opened().table.gauges
-        self._read = engine.statistics.reader()
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
         # The latest episodes: steps of all environments at the end, and return. ``None`` stands for
         # a time in which nothing was counted.
         self._returns: deque[tuple[int, float] | None] = deque(maxlen=EPISODES)
         self._ended = 0
         self._steps = 0
-        self._episodes = Episodes(engine.num_envs, engine.autoreset)
+        self._episodes = Episodes(tap.num_envs, tap.autoreset)
         # Time, steps and busy seconds per worker at the last `read`.
         self._before: tuple[float, int, list[float]] | None = None
         # Time and calls of each batched policy at the last `read`.
@@ -52,16 +49,16 @@ class Metrics(Hook):
         if self._returns and self._returns[-1] is not None:
             self._returns.append(None)
         # A step in progress is counted now and again when it ends, at most one per environment.
-        self._steps = max(self._steps, int(self._engine.statistics.steps().sum()))
+        self._steps = max(self._steps, int(self._tap.steps().sum()))
         last, self._before = self._episodes.last, None
-        self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset)
+        self._episodes = Episodes(self._tap.num_envs, self._tap.autoreset)
         self._episodes.last = last
-        self._engine.hooks.add(self)
-        self._episodes.count_from_start(self._engine.statistics.unstepped())
+        self._tap.add_hook(self)
+        self._episodes.count_from_start(self._tap.unstepped())
 
     def end(self) -> None:
-        """Count no longer, so that steps may take their short way."""
-        self._engine.hooks.remove(self)
+        """Count no longer, so that steps are as quick as before."""
+        self._tap.remove_hook(self)
 
     def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
         self._episodes.reset(number, ids, restored=restored)
@@ -69,7 +66,7 @@ class Metrics(Hook):
     def after_steps_lost(self, ids: Ids) -> None:
         self._episodes.lose(ids)
 
-    def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: StepResult | Batch) -> None:
         self._steps += len(ids)
         try:
             self._episodes.add(number, ids, result)
@@ -87,7 +84,7 @@ class Metrics(Hook):
         times in seconds and ``None`` for unknown values. ``returns`` has ``[steps, return]`` of
         each of the latest episodes, and ``None`` where some may be missing.
         """
-        stats = self._read()
+        stats = self._tap.stats()
         now = time.monotonic()
         steps = sum(env.steps for env in stats.envs)
         busy = [worker.busy * stats.seconds for worker in stats.workers]
@@ -160,7 +157,8 @@ class Metrics(Hook):
 
     def _stuck(self, first: int) -> float | None:
         """Return the seconds that a worker has been in the same step, if many."""
-        began, ended = self._gauges.began[first], self._gauges.ended[first]
+        gauges = self._tap.gauges
+        began, ended = gauges.began[first], gauges.ended[first]
         seconds = (clock() - began) / 1e9
         return seconds if began > ended and seconds > LONG_SECONDS else None
 

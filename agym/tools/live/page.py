@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Self, overload
 
+from agym import AsyncEnvs, Tap, envs_of
 from agym._system.defer_signals import Uninterrupted
 from agym._system.extras import require
 from agym._system.fork_safety import abandon_in_forks
-from agym.api.aio import AsyncEnvs
-from agym.engine.calls.ticket import Ticket
-from agym.engine.engine import Engine
 from agym.errors import ClosedError, UsageError
 from agym.protocol.arguments import check_count, check_seconds
 from agym.tools.live.app import MOST_FPS, make_app, positive
 from agym.tools.live.hub import Hub
 from agym.tools.live.server import Server, Thread, bind
-from agym.tools.unwrapping import unwrap
 
 
 class Page:
@@ -35,7 +32,7 @@ class Page:
 
     def __init__(
         self,
-        engine: Engine,
+        tap: Tap,
         *,
         title: str,
         pictures: bool,
@@ -45,10 +42,6 @@ class Page:
         share: float,
         legend: str = "",
     ) -> None:
-        if engine.life.closed:
-            raise ClosedError("the environments are closed: make new ones")
-        if engine.rows.opened is None:
-            raise ClosedError("the environments are not open yet: `await` them first")
         if not isinstance(host, str):
             raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
         if check_count("port", port, 0) > 65535:
@@ -56,7 +49,7 @@ class Page:
         fps, share = _number("fps", fps, MOST_FPS), _number("share", share, 1.0)
         if pictures:
             require("PIL.Image", "watch")
-        self._engine = engine
+        self._tap = tap
         self._token = secrets.token_urlsafe(16)
         self._listening = bind(host, port)
         where, number, *_ = self._listening.getsockname()
@@ -82,8 +75,8 @@ class Page:
         self._thread.do(function)
 
     def _serve(self, title: str, fps: float, share: float, pictures: bool, legend: str) -> None:
-        self._hub = Hub(self._engine, title, fps=fps, share=share, pictures=pictures, legend=legend)
-        app = make_app(self._hub, self._token, self._engine.num_envs)
+        self._hub = Hub(self._tap, title, fps=fps, share=share, pictures=pictures, legend=legend)
+        app = make_app(self._hub, self._token, self._tap.num_envs)
         self._server = Server(app, self._listening)
 
     @property
@@ -161,13 +154,9 @@ def _number(name: str, value: Any, most: float) -> float:
 class AsyncPage(Page):
     """A page on the caller's event loop; made by :func:`agym.watch`."""
 
-    def __init__(
-        self, *args: Any, wait: Callable[[Ticket], Awaitable[None]], **options: Any
-    ) -> None:
-        """Start to serve; ``wait`` waits for a ticket."""
-        self._wait = wait
+    def __init__(self, tap: Tap, **options: Any) -> None:
         self._idle_task: asyncio.Task[None] | None = None
-        super().__init__(*args, **options)
+        super().__init__(tap, **options)
         self._hub.take_idle = self._take_idle
 
     def _begin(self, serve: Callable[[], None]) -> None:
@@ -187,7 +176,7 @@ class AsyncPage(Page):
     async def _take_and_wait(self) -> None:
         try:
             for ticket in self._hub.camera.take():
-                await self._wait(ticket)
+                await self._tap.wait(ticket)
         finally:
             self._idle_task = None
 
@@ -287,18 +276,16 @@ def watch(
         UsageError: The port is taken, there is a page already, or an argument is invalid.
         MissingExtraError: Starlette, uvicorn or Pillow is not installed.
     """
-    envs = unwrap(envs, "agym.watch")
+    envs = envs_of(envs, "agym.watch")
+    tap = envs.tap
     spec = getattr(envs, "spec", None)
     options: dict[str, Any] = {
         "title": "environments" if spec is None else spec.id,
         "pictures": getattr(envs, "render_mode", None) not in (None, "human"),
         "port": port, "host": host, "fps": fps, "share": share, "legend": legend,
     }  # fmt: skip
-    if any(not page._closed for page in envs._pages):
+    if any(not page._closed for page in tap.pages):
         raise UsageError("these environments have a page already: close() that one first")
-    if isinstance(envs, AsyncEnvs):
-        page: Page = AsyncPage(envs._engine, wait=envs._waiter.waiting, **options)
-    else:
-        page = Page(envs._engine, **options)
-    envs._pages[:] = [page]
+    page = (AsyncPage if isinstance(envs, AsyncEnvs) else Page)(tap, **options)
+    tap.pages[:] = [page]
     return page

@@ -9,9 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from agym.api.aio import AsyncEnvHandle, AsyncEnvs
-from agym.api.sync import Envs
-from agym.engine.batches.results import StepResult
+from agym import AsyncEnvHandle, AsyncEnvs, Envs, StepResult
 from agym.errors import (
     AgymError,
     BusyError,
@@ -175,9 +173,9 @@ class Group:
             _AttemptError: A member failed.
         """
         try:
-            lost = self._envs._engine.lost(self._envs._global(self.env_ids))
-            if lost:  # on_fault="raise", or too many faults
-                await self._envs._pending(self._envs._engine.restart(lost), lambda _: None)
+            ids, lost = self._envs.env_ids, self._envs.tap.lost
+            if members := [i for i in self.env_ids if ids[i] in lost]:
+                await self._envs.restart(members)  # on_fault="raise", or too many faults
             # A step that the latest play left is still under way, and this follows it.
             resets = [member.reset(seed=seed, options=options) for member in self._members]
             begun = [await reset for reset in resets]

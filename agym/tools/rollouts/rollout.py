@@ -19,8 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from typing_extensions import TypeVar
 
-from agym.api.aio import AsyncEnvs
-from agym.api.sync import Envs
+from agym import AsyncEnvs, Envs
 from agym.errors import Fault, UsageError, UsageTypeError
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array, Observations
@@ -134,8 +133,7 @@ async def rollout(
         raise UsageTypeError(
             f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
         )
-    envs._engine.checks.opened()
-    if envs.output != "array" or envs.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
+    if envs.tap.autoreset == "disabled" or envs.output != "array":
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
     alone = isinstance(policy, BatchedPolicy)
     groups = envs.num_envs if alone else min(groups, envs.num_envs)

@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from agym.api.aio import AsyncEnvHandle, AsyncEnvs
+from agym import AsyncEnvHandle, AsyncEnvs
 from agym.engine.faults.capsule import shown
 from agym.errors import (
     AgymError,

@@ -10,12 +10,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
+from agym import FaultPolicy, make_async
 from agym._system.extras import require
 from agym._system.platform import allow_open_files
-from agym.api.make import make_async
 from agym.api.options.environments import EnvLike
 from agym.api.options.options import BackendLike, OnFault
-from agym.engine.faults.policy import FaultPolicy
 from agym.errors import ClosedError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_count
 from agym.tools.serving.door import MOST_HEADER, Door

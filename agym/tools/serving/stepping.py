@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agym.api.aio import AsyncEnvs
+from agym import AsyncEnvs
 from agym.errors import AgymError, AgymErrorGroup, ClosedError, NothingSentError
 
 # What an operation came to: what ``env.step`` or ``env.reset`` returns, or an error.

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from agym import AsyncEnvs, Envs, Tap
 from agym._system.extras import require
-from agym.api.base import BaseEnvs
 from agym.protocol.arguments import Ids
 from agym.protocol.typing import Array
 from agym.tools.video.movie import Movie
@@ -26,7 +26,8 @@ class Clips(Recording):
     def __init__(
         self,
         envs: Any,
-        api: BaseEnvs[Any, Any],
+        api: Envs | AsyncEnvs,
+        tap: Tap,
         writer: Writer,
         ids: Ids,
         rounds: int,
@@ -39,7 +40,7 @@ class Clips(Recording):
         self._rounds = rounds
         self._length = length
         self._round = 0
-        super().__init__(envs, api, writer, ids, 1, drop=True)
+        super().__init__(envs, api, tap, writer, ids, 1, drop=True)
 
     def _take(self) -> None:
         taken = self._round % self._rounds < self._length

@@ -19,15 +19,12 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
+from agym import AsyncEnvs, Batch, Hook, StepResult, envs_of
 from agym._system.extras import require
-from agym.api.aio import AsyncEnvs
-from agym.engine.batches.results import StepResult
-from agym.engine.hooks.episodes import Episodes
-from agym.engine.hooks.hooks import Hook, StepOutcome
 from agym.errors import UsageError
 from agym.protocol.arguments import Ids, check_count, parse_env_ids
+from agym.tools.episodes import Episodes
 from agym.tools.tensorboard.clips import ClipMovie, Clips
-from agym.tools.unwrapping import unwrap
 from agym.tools.video.context import EitherContext
 from agym.tools.video.recording import DEFAULT_FPS, check_pictures, paint_whole
 from agym.tools.video.writer import Writer
@@ -114,7 +111,8 @@ class TensorBoard(EitherContext, Hook):
         fps: float | None = None,
         scale: float | None = None,
     ) -> None:
-        api = unwrap(envs, "agym.TensorBoard")
+        api = envs_of(envs, "agym.TensorBoard")
+        tap = api.tap
         self._every = check_count("every", every)
         if not isinstance(step, int) or step < 0:
             raise UsageError(f"step={step!r} must be a number of steps, 0 or more")
@@ -141,14 +139,13 @@ class TensorBoard(EitherContext, Hook):
             )
         self._writer = writer
         self._api = api
-        self._engine = api._engine
+        self._tap = tap
         self._lock = threading.Lock()  # guards the writer, which two threads use
         self._prefix = prefix
-        self._members = None if api._ids is None else frozenset(api._ids)
-        self._episodes = Episodes(self._engine.num_envs, self._engine.autoreset, step)
+        self._members = None if api.num_envs == tap.num_envs else frozenset(api.env_ids)
+        self._episodes = Episodes(tap.num_envs, tap.autoreset, step)
         self._last = step
         self._error: Exception | None = None
-        self._read = self._engine.statistics.reader()
         self._points: queue.SimpleQueue[_Point | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
         self._thread.start()
@@ -158,9 +155,9 @@ class TensorBoard(EitherContext, Hook):
             steps = range(step, FOR_EVER, rounds * api.num_envs)
             movie = ClipMovie(writer, self._lock, f"{prefix}envs/video", video_length, rate, steps)
             paint = partial(paint_whole, scale=scale, size=FITTING)
-            self._clips = Clips(envs, api, Writer([movie], paint), ids, rounds, video_length)
-        self._engine.hooks.add(self)
-        self._episodes.count_from_start(self._engine.statistics.unstepped())
+            self._clips = Clips(envs, api, tap, Writer([movie], paint), ids, rounds, video_length)
+        tap.add_hook(self)
+        self._episodes.count_from_start(tap.unstepped())
 
     @property
     def step(self) -> int:
@@ -177,7 +174,7 @@ class TensorBoard(EitherContext, Hook):
         """Leave out the episodes of these steps."""
         self._episodes.lose(ids)
 
-    def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
+    def after_step(self, number: int | None, ids: Ids, result: StepResult | Batch) -> None:
         """Collect the episodes that ended, and queue a point if one is due."""
         if self._members is not None and not self._members.issuperset(ids):
             mine = [k for k, i in enumerate(ids) if i in self._members]
@@ -217,9 +214,9 @@ class TensorBoard(EitherContext, Hook):
         self._add("episodes/ended", count, point.step)
 
     def _write_stats(self, step: int, rate: float) -> None:
-        if self._engine.life.closed:
+        if self._tap.closed:
             return
-        stats = self._read()
+        stats = self._tap.stats()
         workers = stats.workers
         values = {
             "steps_per_second": rate,
@@ -243,8 +240,8 @@ class TensorBoard(EitherContext, Hook):
 
     def _detach(self) -> None:
         """Receive no more results, and queue the last point."""
-        if self in self._engine.hooks:
-            self._engine.hooks.remove(self)
+        if self in self._tap.hooks:
+            self._tap.remove_hook(self)
             if self._episodes.returns or self._episodes.steps > self._last:
                 self._points.put(_Point(self._episodes.steps, *self._episodes.take()))
             self._points.put(None)

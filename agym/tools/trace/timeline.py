@@ -21,9 +21,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from agym.engine.engine import Engine
-from agym.engine.hooks.hooks import Hook
-from agym.engine.hooks.trace_registry import registered, timelines
+from agym import Hook, Tap
+from agym.engine.tap import registered, timelines
 from agym.errors import UsageError
 from agym.protocol.metrics.spans import KINDS, SpanReader
 from agym.tools.trace.report import CALLER, ENVIRONMENTS, INLINE, WAITING
@@ -81,15 +80,14 @@ class trace(Hook):  # noqa: N801 (used like a function)
         self._thread = threading.Thread(target=self._run, name="agym-trace", daemon=True)
         self._begun = 0
 
-    def add_engine(self, name: str, engine: Engine) -> None:
+    def add_envs(self, name: str, tap: Tap) -> None:
         """Record these environments, too, and the caller's waits for them. Idempotent."""
-        opened = engine.rows.opened
         with self._lock:
-            if opened is None or self._over.is_set() or self in engine.hooks:
+            if tap.closed or self._over.is_set() or self in tap.hooks:
                 return
-            where = "worker" if engine.backend.inline is None else INLINE
-            self._tables.append((name, where, SpanReader(opened.table.gauges.arrays)))
-            engine.hooks.add(self)
+            where = INLINE if tap.inline else "worker"
+            self._tables.append((name, where, SpanReader(tap.gauges.arrays)))
+            tap.add_hook(self)
 
     def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
         """Record that the caller waited."""
@@ -126,8 +124,8 @@ class trace(Hook):  # noqa: N801 (used like a function)
             raise UsageError("a trace records once: make another")
         self._begun = time.perf_counter_ns()
         timelines.append(self)
-        for name, engine in registered():
-            self.add_engine(name, engine)
+        for name, tap in registered():
+            self.add_envs(name, tap)
         self._thread.start()
         return self
 
@@ -136,8 +134,8 @@ class trace(Hook):  # noqa: N801 (used like a function)
         timelines.remove(self)
         with self._lock:  # environments that another thread is opening are added before, or never
             self._over.set()
-        for _, engine in registered():
-            engine.hooks.remove(self)
+        for _, tap in registered():
+            tap.remove_hook(self)
         self._thread.join()
         self._read()
         for *_, reader in self._tables:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Self
 
-from agym.api.aio import AsyncEnvs
-from agym.api.base import BaseEnvs
+from agym import AsyncEnvs, Envs
 from agym.errors import UsageError
 
 
 class EitherContext(ABC):
     """Finishes at the end of a ``with`` block, or of ``async with`` for async environments."""
 
-    _api: BaseEnvs[Any, Any]
+    _api: Envs | AsyncEnvs
 
     @abstractmethod
     def _finish(self) -> None:

@@ -21,15 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agym.api.aio import AsyncEnvs
-from agym.api.base import BaseEnvs
-from agym.engine.calls.ticket import Ticket
-from agym.engine.hooks.hooks import Hook
+from agym import AsyncEnvs, Envs, Hook, Tap, envs_of
 from agym.errors import AgymError, UsageError
 from agym.protocol.arguments import Ids, check_count, is_number, parse_env_ids
-from agym.protocol.messages.operations import Render
 from agym.protocol.typing import Array
-from agym.tools.unwrapping import unwrap
 from agym.tools.video.context import EitherContext
 from agym.tools.video.movie import Movie, check_path
 from agym.tools.video.tiling import check_scale
@@ -95,7 +90,8 @@ def record(
         MissingExtraError: PyAV or Pillow is not installed.
         ClosedError: The environments are not open.
     """
-    api = unwrap(envs, "agym.record")
+    api = envs_of(envs, "agym.record")
+    tap = api.tap
     check_pictures(api)
     if not drop and isinstance(api, AsyncEnvs):
         raise UsageError("drop=False would block the event loop: leave it out, or use agym.make")
@@ -126,7 +122,7 @@ def record(
     else:
         paint = partial(_paint_each, labels=texts, scale=scale)
     writer = Writer([Movie(each, rate) for each in paths], paint)
-    return Recording(envs, api, writer, ids, every, drop=drop)
+    return Recording(envs, api, tap, writer, ids, every, drop=drop)
 
 
 def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
@@ -134,7 +130,7 @@ def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
     return [path.with_stem(f"{path.stem}-{i}") for i in ids]
 
 
-def check_pictures(api: BaseEnvs[Any, Any]) -> None:
+def check_pictures(api: Envs | AsyncEnvs) -> None:
     """Check that environments render pictures.
 
     Raises:
@@ -187,7 +183,8 @@ class Recording(EitherContext, Hook):
     def __init__(
         self,
         envs: Any,
-        api: BaseEnvs[Any, Any],
+        api: Envs | AsyncEnvs,
+        tap: Tap,
         writer: Writer,
         ids: Ids,
         every: int,
@@ -197,21 +194,21 @@ class Recording(EitherContext, Hook):
         self.dropped = 0
         self._envs = envs
         self._api = api
-        self._engine = api._engine
+        self._tap = tap
         self._writer = writer
-        self._ids = ids
         self._drop = drop
-        # Ids in the engine, which differ from those in a group.
-        self._members = frozenset(api.env_ids[i] for i in ids)
+        # Ids in the whole, which differ from those in a group.
+        self._ids = tuple(api.env_ids[i] for i in ids)
+        self._members = frozenset(self._ids)
         # Environment steps between two pictures, and until the next; number of pictures due so
         # far; renders in flight by their position.
         self._period = every * len(ids)
         self._left = 0
         self._due = 0
-        self._tickets: dict[int, Ticket] = {}
+        self._tickets: dict[int, Any] = {}
         self._error: BaseException | None = None
         self._active = True
-        self._engine.hooks.add(self)
+        self._tap.add_hook(self)
         self._end = weakref.finalize(self, writer.finish)  # if it is never closed
 
     @property
@@ -223,7 +220,7 @@ class Recording(EitherContext, Hook):
 
     def before_step(self, ids: Ids) -> None:
         """Take a picture if one is due."""
-        whole = len(ids) == self._engine.num_envs
+        whole = len(ids) == self._tap.num_envs
         steps = len(self._members) if whole else len(self._members.intersection(ids))
         if steps and self._left <= 0:
             self._left += self._period
@@ -240,25 +237,22 @@ class Recording(EitherContext, Hook):
                 return
             self._writer.wait_for_room(len(self._tickets))
         try:
-            ticket = self._api._begin_ask(Render(), self._ids)
+            ticket = self._tap.render(self._ids, partial(self._on_rendered, position))
         except AgymError as error:  # an environment is gone, which the step will report
             self._error = error
             self.dropped += 1
             return
-        self._tickets[position] = ticket
-        if ticket.done:
-            self._on_rendered(position)
-        else:
-            ticket.on_done(partial(self._on_rendered, position))
+        if not ticket.done:
+            self._tickets[position] = ticket
 
-    def _on_rendered(self, position: int) -> None:
+    def _on_rendered(self, position: int, rendered: Any) -> None:
         """Pass the frames of a render to the writer."""
-        ticket = self._tickets.pop(position)
-        if ticket.error is not None:
-            self._error = ticket.error
+        self._tickets.pop(position, None)
+        if rendered.error is not None:
+            self._error = rendered.error
             self.dropped += 1
         else:
-            self._writer.put(position, ticket.value)
+            self._writer.put(position, [rendered.pictures[i] for i in self._ids])
 
     # ---------------------------------------------------------------- the end
 
@@ -266,10 +260,10 @@ class Recording(EitherContext, Hook):
         """Stop taking pictures; ``last`` takes a final one."""
         if not self._active:
             return
-        if last and self._due and not self._engine.life.closed:
+        if last and self._due and not self._tap.closed:
             self._take()
         self._active = False
-        self._engine.hooks.remove(self)
+        self._tap.remove_hook(self)
 
     def _check(self) -> None:
         """Raise an error of the writer or, if there is no picture at all, of rendering."""
@@ -288,7 +282,7 @@ class Recording(EitherContext, Hook):
             raise UsageError("these are for async code: use `async with`, or await aclose()")
         self._stop(last=True)
         for ticket in [*self._tickets.values()]:
-            self._api._wait(ticket)  # type: ignore[attr-defined]
+            self._tap.wait(ticket)
         self._end()
         self._check()
 
@@ -301,7 +295,7 @@ class Recording(EitherContext, Hook):
         self._stop(last=True)
         try:
             for ticket in [*self._tickets.values()]:
-                await self._api._waiter.waiting(ticket)
+                await self._tap.wait(ticket)
             await asyncio.to_thread(self._end)
         finally:
             self._abort()

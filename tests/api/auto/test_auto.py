@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import agym
+from agym.api.auto import choosing
 from agym.api.auto.choosing import plan_for
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile, Requirements
-from agym.planning.typical import typical
 from tests.support.drivers import opened
 from tests.support.envs.costly_envs import (
     AsyncCostly,
@@ -229,29 +229,48 @@ def test_trajectories_are_those_of_serial(factory: Any) -> None:
     assert same(play(), play(backend="serial"))
 
 
-def test_the_choice_is_made_without_this_machines_costs_where_it_is_clear(
+def test_other_programs_are_watched_only_where_processes_would_be_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def measured() -> Any:
-        raise AssertionError("the machine was measured")
+    def watched() -> int:
+        raise AssertionError("other programs were watched")
 
-    monkeypatch.setattr("agym.api.auto.choosing.this_machine", measured)
+    monkeypatch.setattr("agym.api.auto.choosing.free_cores", watched)
     quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
-    assert plan_for(quick, [Tally] * 2, Requirements(2)).backend == "serial"
+    assert planned(quick, Requirements(2, cores=4)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)
-    assert plan_for(sleeps, [Tally] * 64, Requirements(64)).backend == "thread"
-    computes = Profile("Computes", 1e-3, 1e-5, 1e-3)
-    cannot = [lock_in(Tally)] * 8
-    assert plan_for(computes, cannot, Requirements(8)).backend == "serial"
-    assert plan_for(computes, [Tally] * 8, Requirements(8, blocking=False)).backend != "serial"
-    with pytest.raises(AssertionError, match="was measured"):
-        plan_for(computes, [Tally] * 8, Requirements(8))
+    assert planned(sleeps, Requirements(64, cores=4)).backend == "thread"
+    needs = Requirements(8, blocking=False, cores=4)  # an event loop must not be blocked
+    assert planned(COMPUTES, needs).backend == "process"
+    with pytest.raises(AssertionError, match="were watched"):
+        planned(COMPUTES, Requirements(8, cores=4))
 
 
-def test_what_cannot_be_pickled_is_said() -> None:
-    machine = typical(4)
-    assert plan_for(COMPUTES, [Tally] * 8, Requirements(8), machine=machine).backend == "process"
-    plan = plan_for(COMPUTES, [lock_in(Tally)] * 8, Requirements(8), machine=machine)
+def planned(profile: Profile, needs: Requirements, factory: Any = Tally) -> agym.Plan:
+    return plan_for(profile, [factory] * needs.num_envs, needs, factory)
+
+
+def test_cores_that_other_programs_keep_busy_count_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for free, name in ((4, "process ×4"), (2, "process ×2"), (1, "serial")):
+        monkeypatch.setattr("agym.api.auto.choosing.free_cores", lambda free=free: free)
+        assert planned(COMPUTES, Requirements(8, cores=4)).chosen.name == name
+
+
+@pytest.mark.parametrize(("others", "free"), [(0.0, 4), (0.4, 4), (0.9, 3), (9.0, 1)])
+def test_of_the_free_cores_there_is_one_at_least(
+    others: float, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "available_cores", lambda: 4)
+    monkeypatch.setattr(choosing.OtherLoad, "cores", lambda self: others)
+    assert choosing.free_cores() == free
+
+
+@pytest.mark.usefixtures("full_cores")
+def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "free_cores", lambda: 4)
+    needs = Requirements(8, cores=4)
+    assert planned(COMPUTES, needs).backend == "process"
+    plan = planned(COMPUTES, needs, lock_in(Tally))
     assert plan.backend == "serial"
     assert "process cannot take what cannot be pickled" in plan.why
 

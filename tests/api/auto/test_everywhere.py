@@ -82,16 +82,14 @@ def test_of_what_nothing_is_known_no_process_is_started(api: str) -> None:
 def registered() -> Iterator[str]:
     gymnasium.register("Computes-v0", entry_point=Computes, disable_env_checker=True)
     yield "Computes-v0"
-    for name in ("Computes-v0", "agym/Computes-v0"):
-        gymnasium.registry.pop(name, None)
+    gymnasium.registry.pop("Computes-v0", None)
 
 
 @pytest.mark.full
 @needs_cores
 def test_registered_environments_too(registered: str) -> None:
     agym.plan(registered, 8)  # of one's own, so it is measured when asked
-    agym.register(registered)
-    envs = gymnasium.make_vec("agym/Computes-v0", 8)
+    envs = agym.make_vec(registered, 8)
     try:
         assert name_of(envs) == agym.plan(registered, 8).backend
     finally:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agym
-from agym.api.auto import learning, machine
-from agym.api.auto.choosing import plan_for
-from agym.engine.hooks.hooks import Hooks
+from agym.api.auto import choosing
+from agym.api.auto.choosing import learn_from, plan_for
+from agym.engine.hooks import Hooks
 from agym.engine.stats import FIRST, FOLLOWED, Traffic
 from agym.planning.caching import recall_measured, remember_profile
 from agym.planning.model import Profile, Requirements
-from agym.planning.typical import typical
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of
@@ -25,24 +21,21 @@ COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder of this test's, with the costs of a typical machine."""
-    kept = machine.recall_machines(machine.available_cores())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    machine.remember_machines(machine.available_cores(), kept)
-    measured = replace(typical(), load=0.0)  # where it is measured again, it is the same
-    monkeypatch.setattr(machine, "measure_machine", lambda cores, on_progress: measured)
-    machine.latest.machine = None
-    yield
-    machine.latest.machine = None
+def own_machine(full_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two free cores, and a cache of this test's."""
+    monkeypatch.setattr(choosing, "free_cores", lambda: 2)
 
 
-def learned(batch: float, together: float) -> tuple[Traffic, Any]:
-    """Learn from steps of 8 environments on two processes; return what is said, and the factory."""
-    plan = plan_for(COMPUTES, [Tally] * 8, Requirements(8))
+def planned(profile: Profile, num_envs: int) -> agym.Plan:
+    return plan_for(profile, [Tally] * num_envs, Requirements(num_envs, cores=2), Tally)
+
+
+def learned(batch: float, together: float) -> tuple[Traffic, agym.Plan]:
+    """Learn from steps of 8 environments on two processes; return what is said, and the plan."""
+    plan = planned(COMPUTES, 8)
     assert plan.backend == "process"
     traffic = Traffic(Hooks())
-    learning.learn_from(plan, Tally, traffic)
+    learn_from(plan, Tally, traffic)
     assert traffic.learn is not None
     traffic.learn([(int(batch * 1e9), int(together * 1e9))] * FIRST)
     return traffic, plan
@@ -58,28 +51,20 @@ def test_a_choice_that_is_refuted_is_remembered_and_said() -> None:
     traffic, plan = learned(batch=10e-3, together=9e-3)
     assert traffic.remark.startswith(f"{plan.chosen.name} took 10 ms per batch, where serial")
     assert recall_measured(Tally, 8) == {plan.chosen.name: 10e-3}
-    again = plan_for(COMPUTES, [Tally] * 8, Requirements(8))
+    again = planned(COMPUTES, 8)
     assert again.backend == "serial"
     assert f"{plan.chosen.name} took 10 ms" in again.why
     # With another number of environments nothing is known.
-    assert plan_for(COMPUTES, [Tally] * 16, Requirements(16)).backend == "process"
+    assert planned(COMPUTES, 16).backend == "process"
 
 
 def test_a_step_does_not_fail_because_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(learning, "remember_measured", fails)
+    monkeypatch.setattr(choosing, "remember_measured", fails)
     traffic, _ = learned(batch=10e-3, together=9e-3)
     assert traffic.remark
-
-
-def test_costs_that_are_refuted_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = machine.recall_machines(machine.available_cores())
-    monkeypatch.setattr("agym.api.auto.choosing.this_machine", lambda: before[0])
-    learned(batch=10e-3, together=9e-3)
-    after = machine.recall_machines(machine.available_cores())
-    assert before.keys() - after.keys() == {0}
 
 
 def test_steps_that_are_longer_than_random_ones_refute_nothing() -> None:
@@ -90,17 +75,16 @@ def test_steps_that_are_longer_than_random_ones_refute_nothing() -> None:
 
 @pytest.mark.parametrize("num_envs", [1, 4])
 def test_what_stays_in_this_thread_is_not_compared(num_envs: int) -> None:
-    plan = plan_for(Profile("Quick", 1e-3, 1e-5, 2e-6), [Tally], Requirements(num_envs))
+    plan = planned(Profile("Quick", 1e-3, 1e-5, 2e-6), num_envs)
     traffic = Traffic(Hooks())
-    learning.learn_from(plan, Tally, traffic)
+    learn_from(plan, Tally, traffic)
     assert traffic.learn is None
 
 
 @pytest.mark.full
 @needs_cores
-@pytest.mark.usefixtures("full_cores")
 def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "REFUTED", 0.0)  # whatever batches take
+    monkeypatch.setattr(choosing, "REFUTED", 0.0)  # whatever batches take
     remember_profile(Tally, COMPUTES, None)
     with agym.make(Tally, 8, autoreset="next_step") as envs:
         assert backend_of(envs).options.spec.name == "process"

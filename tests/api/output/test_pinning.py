@@ -133,7 +133,7 @@ def test_the_table_is_let_go_when_environments_are_closed(backend: str) -> None:
     cuda = Cuda()
     with agym.make(Tally, 2, backend=backend, output="array", copy=False) as envs:
         envs.reset()
-        assert pin(engine_of(envs).rows.opened.table.arena, cuda)
+        assert pin(engine_of(envs).life.table.arena, cuda)
         observations = envs.step([1, 2]).observations
     del envs
     gc.collect()

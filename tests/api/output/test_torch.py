@@ -145,7 +145,7 @@ def test_a_view_is_a_tensor_over_the_table(setup: dict[str, Any]) -> None:
     with agym.make(Nested, 3, output="torch", copy=False, **setup) as envs:
         envs.reset(seed=0)
         result = envs.step(envs.action_space.sample())
-        planes = engine_of(envs).rows.opened.table.planes.values()
+        planes = engine_of(envs).life.table.planes.values()
         table = {
             array.ctypes.data
             for plane in planes

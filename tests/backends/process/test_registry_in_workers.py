@@ -187,8 +187,9 @@ def test_vector_entry_points_and_what_agym_registers(tmp_path: Path) -> None:
         gym.register("Function-v0", vector_entry_point=many)
         gym.register("Name-v0", vector_entry_point="__main__:many")
         gym.register("Mine-v0", entry_point=Mine)
-        agym.register("Mine-v0", backend="serial")
-        ids = ("Function-v0", "Name-v0", "agym/Mine-v0")
+        make = functools.partial(agym.make_vec, "Mine-v0", backend="serial")
+        gym.register("Agym-v0", vector_entry_point=make)
+        ids = ("Function-v0", "Name-v0", "Agym-v0")
         assert seen([lambda i=i: Both(i) for i in ids]) == [55, 55, 77]
         """,
     )

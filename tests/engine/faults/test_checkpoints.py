@@ -1,4 +1,4 @@
-"""``FaultPolicy(snapshot_every=)``: a replay begins at the latest snapshot."""
+"""A replay begins at the latest snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import agym
 from agym.testing import assert_same
 from tests.support.drivers import FORKED, each_api, each_mode, opened
 from tests.support.envs.drifting_envs import Words
@@ -59,9 +58,9 @@ def actions(steps: int) -> list[list[int]]:
     return np.random.default_rng(3).integers(2, size=(steps, 3)).tolist()
 
 
-def play(api: str, env: Any, mode: str, *, deadly: bool, policy: Any) -> tuple[list[Any], Any]:
+def play(api: str, env: Any, mode: str, *, deadly: bool) -> tuple[list[Any], Any]:
     """Return the rows of the two environments that are not to blame, and steps of the process."""
-    options = {**FORKED, "workers": 1, "autoreset": mode, "on_fault": policy}
+    options = {**FORKED, "workers": 1, "autoreset": mode, "on_fault": "replay"}
     with opened(api, env, 3, **options) as envs:
         envs.reset(seed=5)
         seen = []
@@ -70,6 +69,8 @@ def play(api: str, env: Any, mode: str, *, deadly: bool, policy: Any) -> tuple[l
             seen.append([column[1:] for column in envs.step(some)])
             if any(column[0] for column in seen[-1][2:4]) and mode == "disabled":
                 break
+            if deadly and k % EVERY == EVERY - 1:
+                envs.snapshot()
         return seen, envs.call(steps_here)
 
 
@@ -81,21 +82,13 @@ def steps_here(env: Any) -> int:
 @each_mode
 @pytest.mark.parametrize("env", [Long, Uncopied])
 def test_what_follows_is_the_same(api: str, mode: str, env: Any) -> None:
-    policy = agym.FaultPolicy("replay", snapshot_every=EVERY)
-    right, _ = play(api, env, mode, deadly=False, policy="raise")
-    found, steps = play(api, env, mode, deadly=True, policy=policy)
+    right, _ = play(api, env, mode, deadly=False)
+    found, steps = play(api, env, mode, deadly=True)
     for one, other in zip(right, found, strict=True):
         assert_same(one, other)
     if env is Long and mode != "disabled":
         # Since the last death: a few that were replayed, and 30 that followed.
         assert 3 * 29 <= steps[0] <= 3 * (30 + EVERY)
-
-
-def test_it_is_for_replays() -> None:
-    with pytest.raises(agym.UsageError, match="snapshot_every=5 is for replays"):
-        agym.FaultPolicy("restart", snapshot_every=5)
-    with pytest.raises(agym.UsageError, match="snapshot_every"):
-        agym.FaultPolicy("replay", snapshot_every=0)
 
 
 @each_api

@@ -96,7 +96,7 @@ def test_nothing_is_posted_to_a_worker_that_takes_long_to_die(
     traps: Traps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a crowded machine: it was killed, and is not gone when its caller asks again."""
-    monkeypatch.setattr("agym.backends.process.backend.EXIT_CODE_SECONDS", 0.0)
+    monkeypatch.setattr("agym.backends.process.port.EXIT_CODE_SECONDS", 0.0)
     with played("sync", trapped(PROCESS, traps), **PROCESS.options, timeout=deadline(0.4)) as envs:
         envs.reset(seed=3)
         for _ in range(5):
@@ -289,8 +289,8 @@ def test_one_that_hangs_when_the_old_one_is_closed(
 def replace_what_hangs(
     setup: Setup, where: str, on_fault: str, traps: Traps, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_SECONDS", 0.3)
-    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_DEADLINES", 1)
+    monkeypatch.setattr("agym.engine.calls.ticket.RECREATE_SECONDS", 0.3)
+    monkeypatch.setattr("agym.engine.calls.ticket.RECREATE_DEADLINES", 1)
     options = {
         **setup.options,
         "timeout": deadline(0.4),

@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
 from agym._system.platform import anonymous_file
+from agym.backends.outbox import Outbox
+from agym.backends.port import BackendOptions
 from agym.backends.process.channel import LARGE_BYTES, UNREADABLE, Channel
-from agym.backends.process.mailbox import UP, Mailbox, mailbox_fields
+from agym.backends.process.mailbox import UP, mailbox_fields
+from agym.backends.process.port import ProcessPort
 from agym.backends.process.serialization import pack, pack_by_value
 from agym.protocol.memory import Arena
 from agym.protocol.messages.operations import OPEN, Make, Operation, Render
@@ -48,17 +52,26 @@ def with_file(data: bytes, open_file: Callable[[], int]) -> Sends:
 
 
 @contextlib.contextmanager
-def caller() -> Iterator[tuple[Mailbox, socket.socket]]:
-    """The caller's mailbox for environments 4 to 7, and what a worker would have of it."""
+def caller() -> Iterator[tuple[ProcessPort, socket.socket]]:
+    """The caller's end for environments 4 to 7, and what a worker would have of it."""
     ours, theirs = socket.socketpair()
     fields = mailbox_fields(4)
-    words = Arena(Arena.size_of(fields)).carve(fields)["words"].data
-    mailbox = Mailbox(words, Channel(ours), range(4, 8))
+    memory = Arena(Arena.size_of(fields)).carve(fields)
+    options = BackendOptions([Tally] * 4, AutoresetMode.NEXT_STEP, first=4)
+    outbox: Outbox[Any] = Outbox()
+    mailbox = ProcessPort(0, range(4, 8), options, outbox)
+    mailbox.connect(memory, Channel(ours))
     try:
         yield mailbox, theirs
     finally:
-        mailbox.close()
+        mailbox.release()
+        outbox.close()
         theirs.close()
+
+
+def post(port: ProcessPort, operation: Operation) -> None:
+    port.record(operation)
+    port.post(operation, [b"packed"])
 
 
 def pipe_end() -> int:
@@ -89,7 +102,7 @@ FRAMES: dict[str, Sends] = {
 @pytest.mark.parametrize("name", FRAMES)
 def test_frames(name: str) -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(OPEN, 4, 8, Make()), [b"make"])
+        post(mailbox, Operation(OPEN, 4, 8, Make()))
         FRAMES[name](theirs)
         mailbox.receive()
         assert mailbox.channel.ended
@@ -123,7 +136,7 @@ MESSAGES = {
 @pytest.mark.parametrize("name", MESSAGES)
 def test_messages(name: str) -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(3, 4, 8, Render()), [b"render"])
+        post(mailbox, Operation(3, 4, 8, Render()))
         theirs.send(frame(len(MESSAGES[name]), 0, MESSAGES[name]))
         mailbox.receive()
         assert mailbox.channel.ended
@@ -132,8 +145,8 @@ def test_messages(name: str) -> None:
 
 def test_what_came_before_counts() -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(3, 4, 8, Render()), [b"render"])
-        mailbox.post(Operation(4, 4, 8, Render()), [b"render"])
+        post(mailbox, Operation(3, 4, 8, Render()))
+        post(mailbox, Operation(4, 4, 8, Render()))
         for number in (3, 3, 4):
             good = message(number, (4, 4, 8))
             theirs.send(frame(len(good), 0, good))
@@ -155,7 +168,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 def test_an_answer_that_cannot_be_unpickled_is_the_environments_failure(name: str) -> None:
     with caller() as (mailbox, theirs):
-        mailbox.post(Operation(3, 4, 8, Render()), [b"render"])
+        post(mailbox, Operation(3, 4, 8, Render()))
         sent = message(3, (4, 4, 8), body=BODIES[name])
         theirs.send(frame(len(sent), 0, sent))
         mailbox.receive()

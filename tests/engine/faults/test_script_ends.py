@@ -211,7 +211,7 @@ def test_ctrl_c(method: str, does: str, tmp_path: Path) -> None:
 def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
     """Wherever it hits, the workers say nothing about it."""
     # Ctrl-C in an import is shown by Python in two parts, a KeyError and what it was handled for.
-    imports = "import agym.api.make, agym.backends.process.backend"
+    imports = "import agym.api.make, agym.backends.process.pool"
     code = sync(tmp_path, "spawn", "idle", f"{imports}; print('starts', flush=True)")
     with running(tmp_path, code, "starts") as process:
         with contextlib.suppress(subprocess.TimeoutExpired):

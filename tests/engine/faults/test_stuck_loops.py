@@ -84,8 +84,8 @@ def test_a_stuck_loop_is_told() -> None:
 def test_a_constructor_that_hangs_in_the_new_worker(
     on_fault: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_SECONDS", 0.5)
-    monkeypatch.setattr("agym.engine.calls.deadlines.RECREATE_DEADLINES", 1)
+    monkeypatch.setattr("agym.engine.calls.ticket.RECREATE_SECONDS", 0.5)
+    monkeypatch.setattr("agym.engine.calls.ticket.RECREATE_DEADLINES", 1)
     path = str(tmp_path / "died")
     policy = agym.FaultPolicy(on_fault, max_restarts=2)
     options = {**FORKED, "timeout": deadline(0.3), "on_fault": policy}

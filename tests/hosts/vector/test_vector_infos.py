@@ -9,7 +9,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
-from agym.engine.hooks.hooks import Hook
+from agym.engine.hooks import Hook
 from tests.support.envs.vector_envs import Tally
 from tests.support.insides import engine_of
 

@@ -30,7 +30,7 @@ def test_returns_are_those_of_the_episodes(setup: dict[str, Any], mode: str, api
     factories = [partial(recorded, length) for length in lengths]
     told: list[float] = []
     with opened(api, factories, autoreset=mode, **setup) as envs:
-        score = Metrics(engine_of(envs))
+        score = Metrics(envs.tap)
         engine_of(envs).hooks.add(score)
         envs.reset(seed=0)
         for t in range(30):
@@ -57,7 +57,7 @@ def test_what_json_cannot_hold_is_left_out() -> None:
             return observation, float("nan") if self.now == 1 else np.inf, *rest
 
     with agym.make([Infinite] * 2, backend="serial", autoreset="next_step") as envs:
-        score = Metrics(engine_of(envs))
+        score = Metrics(envs.tap)
         engine_of(envs).hooks.add(score)
         envs.reset()
         for _ in range(6):
@@ -71,10 +71,10 @@ def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
     with agym.make([Tally] * 2, **setup) as envs:
         envs.reset()
         envs.step([0, 0])
-        score = Metrics(engine_of(envs))
+        score = Metrics(envs.tap)
         assert [worker["stuck"] for worker in score.read()["workers"]] == [None, None]
         # As if worker 1 had begun a step two seconds ago, and not ended it.
-        gauges = engine_of(envs).rows.opened.table.gauges
+        gauges = engine_of(envs).life.table.gauges
         gauges.began[1] = gauges.ended[1] + 1
         gauges.ended[1] -= 2_000_000_000
         gauges.began[1] -= 2_000_000_000
@@ -86,7 +86,7 @@ async def test_batched_policies_are_shown_while_they_are_open() -> None:
         return [0] * len(observations)
 
     async with agym.make_async("CartPole-v1", 2, backend="serial") as envs:
-        metrics = Metrics(engine_of(envs))
+        metrics = Metrics(envs.tap)
         async with agym.batched(act, update=lambda weights: None) as policy:
             await policy(1.0)
             await policy.update(None)

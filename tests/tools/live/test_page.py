@@ -23,7 +23,7 @@ from tests.support.drivers import APIS, FORKED
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.painting_envs import AsyncPainter, Painter
 from tests.support.envs.plain_envs import Tally
-from tests.support.insides import backend_of, engine_of, painted
+from tests.support.insides import engine_of, painted, workers_of
 from tests.support.patience import patience
 from tests.support.viewers import looking, once_held, stepping, until
 
@@ -137,7 +137,7 @@ def test_only_what_is_looked_at_is_rendered(api: str) -> None:
 
 def renders_of(run: Any) -> list[int]:
     """Read off the environments themselves, which are in this process."""
-    return [slot.env.unwrapped.renders for slot in backend_of(run.envs)._host.shared.slots]
+    return [slot.env.unwrapped.renders for slot in workers_of(run.envs)[0]._host.shared.slots]
 
 
 @each_api

@@ -20,7 +20,7 @@ import agym
 from tests.support.drivers import APIS, FORKED
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
-from tests.support.insides import backend_of, engine_of, hub_of
+from tests.support.insides import engine_of, hub_of, workers_of
 from tests.support.patience import deadline
 from tests.support.viewers import Look, Stepping, looking, once_held, stepping, until
 
@@ -136,7 +136,7 @@ def test_a_render_that_raises_is_not_asked_for_again_and_again(api: str) -> None
             look.next("numbers", lambda numbers: "no light" in (numbers["trouble"] or ""))
             for _ in range(5):
                 look.next("picture")
-            blind = backend_of(run.envs)._host.shared.slots[1].env.unwrapped
+            blind = workers_of(run.envs)[0]._host.shared.slots[1].env.unwrapped
             assert blind.renders <= 2
             asked = blind.renders
             look.say("view", env=1, page=0)  # a click tries once more

@@ -98,14 +98,6 @@ def variance(envs: agym.Envs[Floats, list[int] | Ints], few: agym.Envs[Floats, l
     look(few)  # type: ignore[arg-type]
 
 
-def parallel(envs: agym.Envs[list[str], list[int]]) -> None:
-    def predict(text: str) -> int:
-        return len(text)
-
-    observations, _ = envs.reset()
-    envs.step(envs.parallel(predict, observations))
-
-
 def mistakes(envs: agym.Envs[Floats, Ints], env: agym.EnvHandle[Floats, int]) -> None:
     envs.step("left")  # type: ignore[arg-type]
     envs.send([0, 1])  # type: ignore[arg-type]

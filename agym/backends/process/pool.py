@@ -1,0 +1,151 @@
+"""Process: environments run in worker processes, in contiguous ranges.
+
+All workers map one slot table in shared memory, and each has a mailbox. This is the caller's side;
+``backends/process/worker_main.py`` is the worker's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from itertools import count
+from selectors import EVENT_READ
+from typing import Any
+
+from agym.backends.options import Process
+from agym.backends.pool import Pool
+from agym.backends.port import BackendOptions, Port
+from agym.backends.process.port import EXIT_CODE_SECONDS, ProcessPort
+from agym.backends.process.serialization import pack_by_value
+from agym.backends.process.worker_process import check_daemon, check_platform
+from agym.backends.registry import collect, refuse_import, with_registry
+from agym.backends.spinning import WATCH_SECONDS, SpinPolicy
+from agym.protocol.messages.failures import Failure, describe_exit
+from agym.protocol.messages.operations import Make, Operation
+from agym.protocol.table import Extension, SlotTable
+
+# Numbers the pools of this process.
+_started = count()
+
+
+class RemotePool(Pool):
+    """A pool whose workers get packed messages. Its ports have ``pack``, and ``post`` takes both.
+
+    Attributes:
+        forks: Workers are forks of this process, so they have its registry.
+    """
+
+    forks = False
+
+    def __init__(self, options: BackendOptions, kind: type[Port]) -> None:
+        refuse_import()
+        super().__init__(options, kind)
+
+    def _options_of(self, worker: int) -> BackendOptions:
+        """Return the options of a worker, with this process's registry of environments."""
+        ids = self.ranges[worker]
+        factories = self.options.some(ids)
+        if not self.forks:
+            factories = with_registry(factories, collect())
+        return replace(self.options, factories=factories, first=ids.start)
+
+    def _submit(self, operation: Operation) -> None:
+        """Pack all parts before sending any, so that a failure leaves nothing half done."""
+        split = operation.split if self._kind.splits else operation.slice
+        messages = [
+            (port, part, port.pack(part)) for port, ids in self._routes for part in split(ids)
+        ]
+        for port, part, message in messages:
+            if port.death is None:
+                port.record(part)
+                port.post(part, message)
+            else:
+                self._refuse(part, port.death)
+
+
+class ProcessPool(RemotePool):
+    """Divides environments among worker processes, and posts operations to their mailboxes."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        check_platform()
+        check_daemon()
+        super().__init__(options, ProcessPort)
+        self.forks = options.spec_as(Process).start_method == "fork"
+        # Callers, and the pools of one, count cores from different numbers, so that they do not all
+        # begin with the same one.
+        self._position = os.getpid() + next(_started) * len(self.ranges)
+        self._exits = select.poll()
+
+    @cached_property
+    def spinning(self) -> SpinPolicy:
+        return SpinPolicy(WATCH_SECONDS)
+
+    # ---------------------------------------------------------------- workers and table
+
+    def _ready(self, worker: int, number: int, message: Make) -> tuple[Any, ...]:
+        ids = self.ranges[worker]
+        mine = replace(message, options=self._options_of(worker))
+        make = Operation(number, ids.start, ids.stop, mine)
+        return make, pack_by_value(make, self.options.named(ids))
+
+    def _port(self, worker: int) -> ProcessPort:
+        port: ProcessPort = super()._port(worker)
+        port.position, port.workers = self._position + worker, len(self.ranges)
+        return port
+
+    def attach(self, table: SlotTable) -> None:
+        super().attach(table)
+        arenas = table.arena, *(added.arena for added in table.extensions.values())
+        self._closers += (arena.close for arena in arenas)
+
+    def extend(self, extension: Extension) -> None:
+        self._closers.append(extension.arena.close)
+        super().extend(extension)
+
+    def shrink(self, extension: Extension) -> None:
+        self._closers.remove(extension.arena.close)
+        super().shrink(extension)
+
+    # ---------------------------------------------------------------- deaths
+
+    def _arrange(self) -> None:
+        super()._arrange()
+        self._exits = select.poll()
+        for port in self._living():
+            self._exits.register(port.process.ended, select.POLLIN)
+
+    def check_workers(self) -> None:
+        ended = {descriptor for descriptor, _ in self._exits.poll(0)}
+        for port in self._ports:
+            if port.death is None and port.is_gone(ended):
+                self._report_death(port)
+        for worker, spare in [*self._spares.items()]:
+            if spare.is_gone(ended):
+                if worker in self._moved:
+                    self._ports[worker].kill()
+                    self._report_death(self._ports[worker])
+                else:
+                    self._report_lost_spare(spare)
+
+    def _report_lost_spare(self, spare: ProcessPort) -> None:
+        """Report a spare that ended before it took anything over: it could not be made."""
+        reason = describe_exit(spare.process.reap(EXIT_CODE_SECONDS))
+        self._completions += spare.collect()
+        self._discard_spare(spare.worker)
+        problem = Failure(spare.ids.start, "make", f"its new worker died, {reason}", "")
+        self._completions += spare.fail(problem)
+
+    # ---------------------------------------------------------------- waiting and closing
+
+    def waitables(self) -> Mapping[int, int]:
+        waitables = {**super().waitables()}
+        if self._closing:  # also of those that were killed, and take their time
+            waitables.update((port.process.ended, EVENT_READ) for port in self._ports)
+        return waitables
+
+    def release(self) -> None:
+        super().release()
+        self._ports, self._spares, self._sources, self._routes = [], {}, [], []

@@ -1,0 +1,273 @@
+"""The driver's end of an actor: what it was sent, and its replies in order."""
+
+from __future__ import annotations
+
+import pickle
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pickle import PickleBuffer
+from typing import Any, NamedTuple
+
+from agym.backends.outbox import Outbox
+from agym.backends.port import BackendOptions, Force, Port
+from agym.backends.process.serialization import Sealed, seal, unseal
+from agym.backends.ray.actor import RayActor
+from agym.backends.ray.actor_group import LISTEN, POST, ActorGroup
+from agym.backends.ray.reply_buffer import Reply
+from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.failures import Failure, WorkerDeath
+from agym.protocol.messages.operations import CLOSE, FAULT, OPEN, Attach, Close, Operation, Step
+from agym.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
+from agym.protocol.table import SlotTable
+from agym.protocol.transfer import put_rows
+
+# How often to start an actor whose node is lost before it runs: Ray takes a while to notice.
+MOST_LAUNCHES = 20
+
+# Gauges that are times by the actor's clock.
+_TIMES = ("began", "ended")
+
+
+class ActorReply(NamedTuple):
+    """The answer to a call of an actor.
+
+    Attributes:
+        actor: The actor that was called; another may have been launched since.
+        future: The reply, or why there is none.
+        listening: It was a call of ``listen``.
+    """
+
+    actor: Any
+    future: Any
+    listening: bool
+
+
+class ActorEnded(Exception):
+    """Says why an actor is gone; ``death`` is that of a worker process in it, if that is why."""
+
+    def __init__(self, reason: str, death: WorkerDeath | None = None) -> None:
+        super().__init__(reason)
+        self.death = death
+
+
+class RayPort(Port):
+    """An actor, from its start to its end.
+
+    Attributes:
+        actor: Ray's handle.
+        group: What starts and kills it.
+        made: Its environments are made, or could not be.
+        posting: Operations go to ``post``, since no thread of Ray's runs them.
+    """
+
+    replaceable = True
+    splits = False
+
+    group: ActorGroup
+    actor: Any = None
+    made = False
+    posting = False
+    pid = 0  # unknown; ``None`` would mean a thread
+
+    def __init__(
+        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
+    ) -> None:
+        super().__init__(worker, ids, options, outbox)
+        # Messages sent before its first reply.
+        self._first: list[tuple[Sealed, bool]] = []
+        self._launches = 0
+        self._next = 0
+        self._host: str | None = None
+        self._replies: dict[int, Reply] = {}
+        # Its clock plus this is ours.
+        self._offset: int | None = None
+        self._table: SlotTable | None = None
+        self._closing = False
+        # The death of a worker process in it, which it does not survive.
+        self._because: WorkerDeath | None = None
+
+    # ---------------------------------------------------------------- to the actor
+
+    def start(self, make: Operation, sealed: Sealed = b"") -> None:
+        """Start an actor, and listen to it; its answers go to the outbox."""
+        self._first.append((sealed, False))
+        self._launch()
+
+    def _launch(self) -> None:
+        """Start an actor, or start it again if it never ran."""
+        self._launches += 1
+        self.actor = self.group.start(RayActor, self.worker)
+        self._listen()
+        for message, posting in self._first:
+            self._call(message, posting=posting)
+
+    def attach(self, table: SlotTable) -> None:
+        """Store the table, and have the actor make its own."""
+        self._table = table
+        ids, arrays = self.ids, table.gauges.arrays
+        table.gauges.settle([ids])  # keep the counts so far
+        gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
+        message = Attach(table.num_envs, table.final, gauges=gauges)
+        self._send(seal((Operation(OPEN, 0, table.num_envs, message), ())))
+
+    def pack(self, part: Operation) -> Sealed:
+        """Seal an operation with its actions."""
+        message, actions = part.message, []
+        if isinstance(message, Step) and self._table is not None:
+            actions = [block[part.start : part.stop] for block in self._table.actions]
+        by_value = not (isinstance(message, Step) and message.parts is None)
+        return seal((part, actions), by_value=by_value, parts=part.given())
+
+    def post(self, operation: Operation, sealed: Sealed = b"") -> None:
+        """Send a sealed operation; if that fails, the actor counts as dead."""
+        try:
+            self._send(sealed)
+        except Exception as error:
+            self.report(error)
+
+    def close(self, force: Force = Force.NONE) -> None:
+        """Ask the actor to close, or kill it: Ray ends it at once."""
+        if self.ended:
+            return
+        if force is not Force.NONE:
+            self.report(ActorEnded("it did not close its environments in time"))
+            return
+        self._closing = True
+        if self.made:  # only then it is known whether to post
+            self._post_close()
+
+    def _post_close(self) -> None:
+        closing = Operation(CLOSE, self.ids.start, self.ids.stop, Close())
+        self.record(closing)
+        self.post(closing, seal((closing, ())))
+
+    def _send(self, message: Sealed) -> None:
+        if not self.pid:
+            self._first.append((message, self.posting))
+        self._call(message, posting=self.posting)
+
+    def _call(self, message: Sealed, *, posting: bool) -> None:
+        if posting:
+            answer = self.actor.post.options(concurrency_group=POST).remote(message)
+        else:
+            answer = self.actor.run.remote(message)
+        self._await(answer, listening=False)
+
+    def _listen(self) -> None:
+        calling = self.actor.listen.options(concurrency_group=LISTEN)
+        self._await(calling.remote(), listening=True)
+
+    def _await(self, answer: Any, *, listening: bool) -> None:
+        actor = self.actor
+        answer.future().add_done_callback(
+            lambda done: self.outbox.put((self, ActorReply(actor, done, listening)))
+        )
+
+    # ---------------------------------------------------------------- from the actor
+
+    @property
+    def local_pid(self) -> int | None:
+        return self.pid if self._host == platform.node() else None
+
+    def take(self, item: ActorReply) -> Iterator[Completion]:
+        """Yield the completions of an answer, and of later replies that arrived before it.
+
+        Raises:
+            Exception: Ray's, if there is no reply: the actor is gone.
+        """
+        if item.actor is not self.actor:
+            return
+        try:
+            reply: Reply | None = unseal(item.future.result())
+        except Exception as error:
+            starting = not self.pid and self._launches < MOST_LAUNCHES
+            if starting and self.group.never_ran(error):
+                self.kill()  # it might start after all
+                self._launch()
+                return
+            raise
+        if item.listening and not self.closed:
+            self._listen()
+        if reply is not None:
+            self._replies[reply.number] = reply
+        while self._next in self._replies:
+            reply = self._replies.pop(self._next)
+            self._next += 1
+            yield from self._take_reply(reply)
+
+    def _take_reply(self, reply: Reply) -> Iterator[Completion]:
+        self.pid, self._host = reply.pid, reply.host
+        self._first.clear()
+        if self._table is not None:
+            for transfer in reply.transfers:
+                put_rows(self._table, transfer)
+            self._take_gauges(reply, self._table)
+        for number, start, stop, packed in reply.completions:
+            payload = None if packed is None else _unpack(packed, start)
+            if number == FAULT and payload is not None:
+                (death,) = (each for each in payload.problems if isinstance(each, WorkerDeath))
+                reason = f"since its worker process {death.pid} died: {death.reason}"
+                raise ActorEnded(reason, death)
+            self.settle(number, start, stop)
+            yield Completion(number, start, stop, payload)
+            if number == CLOSE:
+                self.closed = True
+                self.kill()
+            if not self.made:
+                self.made = True
+                found = None if payload is None else payload.values.get(start)
+                self.posting |= isinstance(found, Description) and found.cancellable
+                if self._closing:
+                    self._post_close()
+
+    def _take_gauges(self, reply: Reply, table: SlotTable) -> None:
+        arrays, ids = table.gauges.arrays, self.ids
+        offset = clock() - reply.clock
+        # The fastest message so far tells best how the clocks differ.
+        self._offset = offset if self._offset is None else min(offset, self._offset)
+        for name, value in zip(HOST_GAUGES, reply.gauges, strict=False):
+            arrays[name][ids.start] = value + (self._offset if name in _TIMES else 0)
+        if reply.env_gauges is not None:
+            for name in ENV_GAUGES:
+                arrays[name][ids.start : ids.stop] = reply.env_gauges[name]
+
+    # ---------------------------------------------------------------- its end
+
+    def kill(self) -> None:
+        self.group.kill(self.actor)
+
+    def release(self) -> None:
+        with suppress(Exception):
+            self.kill()
+
+    def explain(self, error: BaseException | None) -> str:
+        assert error is not None
+        if isinstance(error, ActorEnded):
+            self._because = error.death
+            self.exitcode = None if error.death is None else error.death.exitcode
+            return str(error)
+        return self.group.describe(error)
+
+    @property
+    def running(self) -> int | None:
+        return None if self._because is None else self._because.running
+
+    def doing(self) -> dict[int, str]:
+        """Return what each environment does, which is idle if another's worker process died."""
+        doing = super().doing()
+        if self._because is not None:
+            for i in {*self.ids}.difference(self._because.env_ids):
+                name = doing[i].removeprefix("idle after ")
+                doing[i] = f"idle after {name}"
+        return doing
+
+
+def _unpack(packed: Sequence[PickleBuffer], start: int) -> Payload:
+    """Unpack a payload, whose arrays get memory of their own."""
+    _, pickled, *buffers = packed
+    try:
+        payload: Payload = pickle.loads(pickled, buffers=[bytearray(part) for part in buffers])
+    except Exception as error:
+        return Payload(problems=[Failure.of(error, start, "sending its answer")])
+    return payload

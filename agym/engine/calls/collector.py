@@ -1,0 +1,313 @@
+"""The collector: takes in completions, and ends the tickets whose environments all have ended.
+
+::
+
+    engine -- Ticket --> dispatcher -- Operation(s) --> backend --> host
+    engine <-- result -- collector <-- recovery <-- Completion(s) ----'
+
+Each environment runs its operations in the order of dispatch. Recovery decides what a fault means
+(``engine/faults/recovery.py``). Nothing here awaits or blocks, so that the sync and the async API
+share all of it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from agym.backends.pool import Pool
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.receive import SentSteps
+from agym.engine.calls.ticket import Receive, Ticket, next_deadline
+from agym.engine.faults.recovery import Recovery
+from agym.engine.hooks import Hooks
+from agym.engine.opened import Descriptions, EnvRows, Opening
+from agym.engine.stats import Traffic
+from agym.engine.status import EnvStatus
+from agym.errors import AgymError
+from agym.protocol.arguments import Ids
+from agym.protocol.messages.completions import Completion, Payload, join_neighbours
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import Close, Make, Step
+
+if TYPE_CHECKING:
+    from agym.engine.faults.recycling import Recycling
+
+
+class Collector:
+    """Ends tickets.
+
+    Attributes:
+        rows: The rows of environments, and what is known of these once they are open.
+        sent: The steps that were sent and not received.
+        traffic: Times some steps.
+        ranges: The environments of each worker.
+        closing: The ticket of closing, once that has begun.
+    """
+
+    closing: Ticket | None = None
+
+    def __init__(
+        self,
+        opening: Opening,
+        backend: Pool,
+        dispatcher: Dispatcher,
+        rows: EnvRows,
+        status: EnvStatus,
+        recovery: Recovery,
+        recycling: Recycling | None,
+        hooks: Hooks,
+    ) -> None:
+        self.rows = rows
+        self.ranges = backend.ranges
+        self.sent = SentSteps()
+        self.traffic = Traffic(hooks)
+        self._hooks = hooks
+        self._opening = opening
+        self._backend = backend
+        self._dispatcher = dispatcher
+        self._status = status
+        self._recovery = recovery
+        self._recycling = recycling
+
+    @property
+    def tickets(self) -> list[Ticket]:
+        """All tickets that are not done, with those of ``recv``."""
+        receiving = (receiver.ticket for receiver in self.sent.receivers)
+        return [*self._dispatcher.tickets.values(), *receiving]
+
+    # ---------------------------------------------------------------- completions
+
+    def poll(self) -> None:
+        """Take in all completions since the last call; tickets become done."""
+        # Read before the poll, so that completions older than the end are accounted for first.
+        ended = self.closing is not None and self._backend.ended
+        recovery = self._recovery
+        while completions := self._backend.poll():
+            begins_more = self._recycling is not None
+            if len(completions) > len(self.ranges):
+                completions = join_neighbours(completions)
+            for completion in completions:
+                payload = completion.payload
+                if payload is not None and payload.schemas and self.rows.opened is not None:
+                    self.rows.opened.batches.learn(payload.schemas)  # even if the rest is dropped
+                wrong = payload is not None and payload.problems
+                if (
+                    wrong or recovery.follows or recovery.recovering or recovery.pending
+                ) and self.closing is None:
+                    begins_more = True
+                    ticket = self._dispatcher.tickets.get(completion.number)
+                    for part in recovery.filter(completion, ticket):
+                        self._account(part)
+                else:
+                    self._account(completion)
+            if not begins_more:
+                break  # no operations were begun, some of which may have ended already
+        if ended and self.closing is not None and not self.closing.done:
+            payload = self.closing.payload
+            self.closing.finish(
+                error=None if payload is None else self._status.blame(Close, payload)
+            )
+
+    def _account(self, completion: Completion) -> None:
+        """Record that some environments have completed their part of a ticket."""
+        number, start, stop, payload = completion
+        ticket = self._dispatcher.tickets.get(number)
+        if ticket is None:
+            return  # the call was cancelled
+        if payload is not None and (ticket.ready is None or ticket.expired):
+            if ticket.payload is None:
+                ticket.payload = payload
+            else:
+                ticket.payload.merge(payload)
+        ticket.remaining -= stop - start
+        if ticket.expired:
+            self._free(ticket, range(start, stop), payload)
+        elif ticket.ready is not None:
+            self._arrive(ticket, range(start, stop), payload)
+        if ticket.remaining == 0 and ticket is not self.closing:
+            self._end(ticket)
+        elif ticket.ended is not None:
+            ticket.ended.append(range(start, stop))
+
+    def _end(self, ticket: Ticket) -> None:
+        """Finish a ticket whose environments have all ended."""
+        kind, message = ticket.kind, ticket.message
+        if kind is not Step and message.starts:
+            recovering = self._recovery.recovering
+            self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
+        error = None if ticket.payload is None else self._status.blame(kind, ticket.payload)
+        value: Any = None
+        if kind is Make:
+            error = self._open(ticket, error)
+        elif ticket.expired or ticket.ready is not None:
+            pass  # the results are dropped or received separately; ``blame`` still applies
+        elif error is not None:
+            if message.writes_rows and self.rows.opened is not None:
+                self.rows.opened.batches.note(ticket, ticket.ids, ticket.payload)
+        else:
+            value, error = self._value(ticket)
+        if error is not None and kind is Step and ticket.ready is None and self._hooks.all:
+            self._hooks.after_steps_lost(ticket.ids)
+        ticket.finish(value, error)
+        moves = kind is not Step and message.moves
+        if moves:
+            # The row stays owned until the move is over.
+            del self._dispatcher.tickets[ticket.number]
+        else:
+            self._dispatcher.drop(ticket)
+        if self._recycling is not None and self.closing is None:
+            if moves:
+                self._recycling.advance(ticket)
+            elif kind is Step and ticket.ready is None and not ticket.expired:
+                self._recycling.on_steps_ended(ticket.ids, ticket)
+
+    def _value(self, ticket: Ticket) -> tuple[Any, BaseException | None]:
+        """Build a ticket's value, or return the error that prevented it."""
+        opened = self.rows.opened
+        try:
+            if ticket.kind is Step and opened is not None:
+                value = opened.batches.step(ticket)
+                number, followed = self.traffic.following
+                if number == ticket.number:
+                    self.traffic.settle(followed, opened.table.gauges, self.ranges)
+                if self._hooks.all:
+                    self._hooks.after_step(ticket.number, ticket.ids, value)
+                return value, None
+            if ticket.message.starts and opened is not None:
+                return opened.batches.reset(ticket), None
+        except Exception as error:  # the caller's array became read-only, or memory ran out
+            return None, error
+        payload = ticket.payload
+        return None if payload is None else [payload.values.get(i) for i in ticket.ids], None
+
+    def _free(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
+        """Release environments that have ended, without waiting for the rest of their ticket."""
+        if ticket.message.writes_rows and self.rows.opened is not None:
+            self.rows.opened.batches.note(ticket, ids, payload)
+        self._dispatcher.release(ticket, ids)
+
+    def _arrive(self, ticket: Ticket, ids: range, payload: Payload | None) -> None:
+        """Move ended environments of a sent step to their queue."""
+        ready = ticket.ready
+        assert ready is not None
+        failed: set[int] = set()
+        error = None
+        if payload is not None and payload.problems:
+            for problem in payload.problems:
+                failed.update(problem.env_ids)
+            error = self._status.blame(Step, payload)
+            # Report a dead worker once, not for each of its environments.
+            (*_, problem) = payload.problems
+            if not isinstance(problem, Failure):
+                error = None if problem in ready.losses else error
+                ready.losses.append(problem)
+            elif problem.echo:
+                error = None
+            payload.problems.clear()
+            payload.take(failed)
+        well = tuple(i for i in ids if i not in failed) if failed else ids
+        if self.rows.opened is not None:
+            self.rows.opened.batches.note(ticket, ids, payload)
+            self.rows.opened.batches.keep_unread(well)  # before other operations of these
+        self._dispatcher.release(ticket, ids)
+        if self._recycling is not None:
+            self._recycling.on_steps_ended(well, ticket)
+        self.sent.arrive(well, ready, payload)
+        self.sent.drop(failed.intersection(ids), ready, error)
+
+    def _open(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
+        """Open the environments that are made, or return why that is impossible."""
+        assert ticket.payload is not None
+        try:
+            self.rows.described = described = Descriptions(ticket.payload)
+            if error is not None:
+                return error
+            opened = self._opening.complete(described.first, self._backend)
+        except AgymError as misfit:
+            return misfit
+        self.rows.opened = opened
+        self._dispatcher.open(opened.batches)
+        self._backend.attach(opened.table)
+        self.traffic.opened = time.monotonic()
+        return None
+
+    # ---------------------------------------------------------------- deadlines
+
+    def expire(self) -> float | None:
+        """Expire the tickets whose deadline has passed.
+
+        Returns:
+            Seconds until the next deadline, ``None`` if there is none.
+        """
+        if self._dispatcher.deadlines.timeout is None and not self.sent.receivers:
+            return None
+        now = time.monotonic()
+        waiting = [t for t in self.tickets if t.deadline is not None and not t.done]
+        for ticket in waiting:
+            # An earlier iteration may have ended or suspended this ticket.
+            if ticket.deadline is None or ticket.deadline > now or ticket.done:
+                continue
+            if ticket.kind is Receive:
+                ticket.finish()
+            else:
+                self._miss(ticket)
+        return next_deadline(waiting)
+
+    def _miss(self, ticket: Ticket) -> None:
+        """Fail a call that missed its deadline, replace the environments that are late, or both."""
+        recovery, deadlines = self._recovery, self._dispatcher.deadlines
+        queued = self._dispatcher.queues.waiting(ticket)
+        late = [i for i in ticket.late() if i not in queued and i not in recovery.recovering]
+        if ticket.message.slow:
+            ticket.deadline = None
+            reason = f"did not come up within {deadlines.replacement_seconds:g} s"
+            for completion in recovery.overdue(ticket, reason):
+                self._account(completion)
+            self.poll()
+            return
+        late, wait = self._without_waiting(late)
+        if wait is not None:
+            ticket.deadline = wait
+            return
+        if not late:  # it waits for other operations, which have deadlines, or for a replacement
+            ticket.suspend()
+            return
+        if recovery.can_force and recovery.policy.tolerant and ticket.message.writes_rows:
+            ticket.suspend()
+        else:
+            ticket.expire()
+            self._give_up(ticket)
+        if recovery.can_force:
+            reason = f"missed the deadline of {ticket.message.name} ({deadlines.timeout:g} s)"
+            for completion in recovery.force(late, ticket, reason):
+                self._account(completion)
+            self.poll()
+
+    def _without_waiting(self, late: list[int]) -> tuple[list[int], float | None]:
+        """Except environments whose turn, by the rate limit, came less than a timeout ago.
+
+        Returns:
+            The others; and, if there are none, until when to wait.
+        """
+        timeout = self._dispatcher.deadlines.timeout
+        if timeout is None or not late:
+            return late, None
+        alone = self.rows.cancellable
+        ends = {i: self.rows.latest_turn(i, self._worker_of(i), alone=alone) for i in late}
+        ends = {i: turn + timeout for i, turn in ends.items() if turn}
+        now = time.monotonic()
+        waiting = {i: end for i, end in ends.items() if end > now}
+        left = [i for i in late if i not in waiting]
+        return left, None if left or not waiting else min(waiting.values())
+
+    def _worker_of(self, env_id: int) -> range:
+        return next(ids for ids in self.ranges if env_id in ids)
+
+    def _give_up(self, ticket: Ticket) -> None:
+        """Release the environments that met the deadline, and stop waiting for the others."""
+        if ticket.ready is None:
+            for ids in ticket.ended or ():
+                self._free(ticket, ids, ticket.payload)
+        else:
+            self.sent.drop(ticket.late(), ticket.ready, ticket.error)

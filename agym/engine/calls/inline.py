@@ -1,0 +1,121 @@
+"""The inline way: a step of all environments in the caller's thread, with nothing else under way.
+
+All must have been reset, with no recycling, and no recovery and no hook that follows every step. No
+ticket is made, unless something does not fit into the rows. Every other step takes the
+general way, through the dispatcher and the collector.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from agym._system.defer_signals import Uninterrupted
+from agym.backends.pool import Inline
+from agym.engine.batches.actions import ActionWriter
+from agym.engine.batches.results import StepResult
+from agym.engine.calls.collector import Collector
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.ticket import Ticket
+from agym.engine.faults.recovery import Recovery
+from agym.engine.hooks import Hooks
+from agym.engine.status import EnvStatus
+from agym.errors import AgymError
+from agym.protocol.table import PLANES, SlotTable
+
+
+class InlineSteps:
+    """Steps all environments through one call of the backend."""
+
+    def __init__(
+        self,
+        backend: Inline,
+        writer: ActionWriter,
+        status: EnvStatus,
+        dispatcher: Dispatcher,
+        collector: Collector,
+        recovery: Recovery,
+        hooks: Hooks,
+    ) -> None:
+        self._backend = backend
+        self._writer = writer
+        self._status = status
+        self._dispatcher = dispatcher
+        self._collector = collector
+        self._recovery = recovery
+        self._hooks = hooks
+
+    def step(self, actions: Any) -> StepResult[Any] | Ticket | None:
+        """Step all environments. Ctrl-C may interrupt it anywhere; they must be reset then.
+
+        Returns:
+            The result; or the ticket of the step, if not all of it is in the rows; or ``None`` if
+            this way cannot be taken. Nothing was done then.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions.
+        """
+        dispatcher, collector, recovery = self._dispatcher, self._collector, self._recovery
+        opened = collector.rows.opened
+        if (
+            not self._status.all_ready
+            or dispatcher.tickets
+            or self._hooks.follow_steps
+            or collector.sent.queues
+            or recovery.follows
+            or recovery.recovering
+            or recovery.pending
+            or opened is None
+        ):
+            return None
+        given = self._read(opened.table, actions)
+        batches, traffic = opened.batches, collector.traffic
+        number, plane, built = next(dispatcher.numbers), 0, False
+        traffic.left -= 1
+        followed = traffic.begin(number) if traffic.returned or not traffic.left else 0
+        try:
+            plane = batches.choose_plane()
+            dispatcher.in_place = self._writer.all
+            infos = self._backend.step_inline(number, plane, given)
+            dispatcher.in_place = None
+            if infos is not False:
+                built = True
+                result = batches.whole(plane, infos)
+                if followed:
+                    traffic.settle(followed, opened.table.gauges, collector.ranges)
+                return result
+            with Uninterrupted():
+                if isinstance(given, np.ndarray):  # recovery may need the actions in the table
+                    given = self._writer.write_all(opened.table, given)
+                ticket = dispatcher.adopt(number, plane, given)
+                plane = 0  # its ticket gives it back
+                collector.poll()
+            return ticket
+        except BaseException as error:
+            with Uninterrupted():
+                self._call_off(number, error, built=built)
+            raise
+        finally:
+            if plane >= PLANES:
+                batches.give_back(plane)
+
+    def _read(self, table: SlotTable, actions: Any) -> Any:
+        """Return an array of all actions, or what the table cannot hold of those written there."""
+        writer = self._writer
+        if type(actions) is np.ndarray and writer.cut is None and table.action.single:
+            for block in table.actions:
+                if actions.dtype == block.dtype and actions.shape == block.shape:
+                    # Numbers are copied when environments get them, rows are not.
+                    return actions if actions.ndim == 1 else actions.copy()
+        return writer.write_all(table, actions)
+
+    def _call_off(self, number: int, error: BaseException, *, built: bool) -> None:
+        """Clean up after an error; ``built`` if only the result was missing."""
+        dispatcher = self._dispatcher
+        dispatcher.in_place = None
+        ticket = dispatcher.tickets.get(number)
+        if ticket is not None:
+            dispatcher.call_off(ticket, error)
+        elif not isinstance(error, Exception if built else AgymError):
+            self._status.mark_unready(self._writer.all, "was interrupted in step")

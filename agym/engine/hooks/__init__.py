@@ -1,1 +1,0 @@
-"""Hooks, which are called while steps are under way."""

@@ -1,0 +1,260 @@
+"""The tap: what a plug-in sees of open environments, and can do to them.
+
+The live page, recordings, TensorBoard, traces and chaos use nothing else of the engine.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from agym.backends.pool import Pool
+from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.ticket import Ticket
+from agym.engine.faults.recovery import Recovery
+from agym.engine.hooks import Hook, Hooks
+from agym.engine.life import Life
+from agym.engine.stats import Stats
+from agym.engine.status import EnvStatus
+from agym.hosts.episode import name_of
+from agym.hosts.fault_injection import InjectedFault
+from agym.protocol.arguments import Ids
+from agym.protocol.messages.failures import Failure
+from agym.protocol.messages.operations import InjectFault, Message, Render
+from agym.protocol.metrics.gauges import Gauges
+from agym.protocol.typing import Array
+
+
+class Rendered(NamedTuple):
+    """The result of :meth:`Tap.render`.
+
+    Attributes:
+        pictures: What each environment rendered, by id.
+        failed: The environments of which ``render`` raised or was late.
+        error: The error of the whole render; other environments may have pictures nevertheless.
+    """
+
+    pictures: dict[int, Any]
+    failed: Ids
+    error: BaseException | None
+
+
+class Tap:
+    """What a plug-in sees of open environments, and can do to them: ``envs.tap``.
+
+    Example:
+        >>> import agym
+        >>> class CountSteps(agym.Hook):
+        ...     steps = 0
+        ...     def before_step(self, ids):
+        ...         self.steps += len(ids)
+        >>> with agym.make("CartPole-v1", 2) as envs:
+        ...     hook = CountSteps()
+        ...     envs.tap.add_hook(hook)
+        ...     observations, infos = envs.reset(seed=0)
+        ...     result = envs.step([0, 1])
+        >>> hook.steps
+        2
+
+    A group of ``split`` has the tap of the whole, and all ids are those of the whole. The tap
+    outlives the environments: :attr:`closed` says that they are closed.
+
+    Attributes:
+        num_envs: Number of environments.
+        autoreset: What follows an episode's end: ``"next_step"``, ``"same_step"`` or
+            ``"disabled"``.
+        inline: Whether the environments run in the caller's thread, inside of its calls.
+        timeout: Deadline of one operation in seconds, or ``None``.
+        timeout_ends: What a missed deadline can end: one ``"env"``, its whole ``"worker"``, or
+            ``None`` if the backend cannot end a step.
+        pages: The live page, if there is one; it is closed before the environments.
+    """
+
+    def __init__(
+        self,
+        backend: Pool,
+        ask: Callable[[Message, Ids], Ticket],
+        dispatcher: Dispatcher,
+        status: EnvStatus,
+        recovery: Recovery,
+        life: Life,
+        hooks: Hooks,
+        waiter: Any,
+        pages: list[Any],
+    ) -> None:
+        """Look at the parts of an engine, by which environments are open.
+
+        Args:
+            backend: Runs the environments.
+            ask: Dispatches a message, as the engine does.
+            dispatcher: Sends operations.
+            status: The state of each environment.
+            recovery: What a fault does to the environments.
+            life: Opens and closes them.
+            hooks: The hooks.
+            waiter: That of the API.
+            pages: See ``Attributes``.
+        """
+        self._ask = ask
+        self._dispatcher = dispatcher
+        self._status = status
+        self._recovery = recovery
+        self._life = life
+        self._hooks = hooks
+        self._waiter = waiter
+        self.num_envs = len(backend.options.factories)
+        self.autoreset = name_of(backend.options.autoreset)
+        self.inline = backend.inline is not None
+        self.timeout = dispatcher.deadlines.timeout
+        self.timeout_ends = recovery.timeout_ends
+        self.pages = pages
+
+    # ---------------------------------------------------------------- hooks
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """The hooks, in the order of calls."""
+        return self._hooks.all
+
+    def add_hook(self, hook: Hook, *, first: bool = False) -> None:
+        """Add a hook at the end, or as the first. Idempotent."""
+        self._hooks.add(hook, first=first)
+
+    def remove_hook(self, hook: Hook) -> None:
+        """Remove a hook. Idempotent."""
+        self._hooks.remove(hook)
+
+    # ---------------------------------------------------------------- what is known
+
+    @property
+    def gauges(self) -> Gauges:
+        """The counters that workers keep in shared memory: steps, times, spans of traces.
+
+        Whoever keeps them keeps the memory; they are to be had until the environments are closed.
+        """
+        return self._life.statistics.gauges
+
+    @property
+    def closed(self) -> bool:
+        """Whether the environments are closed."""
+        return self._life.closed
+
+    @property
+    def lost(self) -> Ids:
+        """The environments that are gone until ``envs.restart`` replaces them."""
+        return tuple(sorted(self._status.lost))
+
+    def usable(self, ids: Ids) -> Ids:
+        """Return those of some environments that are alive, open and reset."""
+        return () if self._life.closed else self._status.usable(ids)
+
+    def is_busy(self, env_id: int) -> bool:
+        """Whether an environment has a step or reset under way, or is being replaced."""
+        replaced = env_id in self._recovery.recovering
+        return replaced or self._dispatcher.queues.owner(env_id) is not None
+
+    def worker_of(self, env_id: int) -> int:
+        """Return the index of the worker that runs an environment."""
+        return self._recovery.workers.worker_of(env_id)
+
+    def steps(self) -> Array:
+        """Return the number of steps so far of each environment. Callable from any thread."""
+        return self._life.statistics.steps()
+
+    def unstepped(self) -> Ids:
+        """Return the environments without a step so far, whose first episode is still to come."""
+        return self._life.statistics.unstepped()
+
+    def stats(self) -> Stats:
+        """Read the statistics; unlike ``envs.stats()`` callable from any thread."""
+        return self._life.statistics.last or self._life.statistics.reader()()
+
+    # ---------------------------------------------------------------- what can be done
+
+    def render(self, ids: Ids, then: Callable[[Rendered], None]) -> Ticket:
+        """Begin to render some environments for an observer; the caller's next step follows it.
+
+        The time of the render does not count towards the caller's deadlines.
+
+        Args:
+            ids: Environments that are usable.
+            then: Called with the result, in the caller's thread.
+
+        Returns:
+            A ticket for :meth:`wait`; it is ``done`` once ``then`` was called.
+
+        Raises:
+            AgymError: An environment is not usable.
+        """
+        with self._waiter.lock:
+            ticket = self._ask(Render(), ids)
+            self._dispatcher.suspend_during(ticket)
+            if ticket.done:
+                then(_rendered(ticket))
+            else:
+                ticket.on_done(lambda: then(_rendered(ticket)))
+        return ticket
+
+    def wait(self, ticket: Ticket) -> Any:
+        """Wait until a ticket is done; async code awaits this."""
+        return self._waiter.waiting(ticket)
+
+    def inject_fault(self, env_id: int, kind: str, seconds: float = 0.0) -> None:
+        """Make the next step of an environment fail; call this in ``before_step``.
+
+        Args:
+            env_id: An environment that is not busy.
+            kind: ``"kill"``, ``"segfault"`` or ``"exit"`` for its worker; ``"hang"``,
+                ``"delay"`` or ``"error"`` for its step.
+            seconds: Duration of a hang or delay.
+        """
+        fault = InjectFault([InjectedFault(kind, seconds)])
+        self._dispatcher.begin_internal(fault, (env_id,))
+
+
+def _rendered(ticket: Ticket) -> Rendered:
+    """Read a render that is done; where some environments raised, the others have pictures."""
+    payload = ticket.payload
+    values = {} if payload is None else payload.values
+    failed: list[int] = []
+    if ticket.error is not None:
+        for problem in [] if payload is None else payload.problems:
+            if isinstance(problem, Failure):  # a lost environment gets a replacement
+                failed += problem.env_ids
+        if ticket.expired:
+            failed += ticket.late()
+    return Rendered({i: values[i] for i in ticket.ids if i in values}, tuple(failed), ticket.error)
+
+
+# ---------------------------------------------------------------- the registry of open environments
+
+
+class Timeline(Protocol):
+    """A timeline that is being recorded."""
+
+    def add_envs(self, name: str, tap: Tap) -> None:
+        """Record these environments too. Idempotent."""
+
+    def add_block(self, name: str, begun: float, ended: float) -> None:
+        """Record a named block of the caller's, in seconds of ``perf_counter``."""
+
+
+# By these, timelines find the environments of this process: those that are open as a timeline
+# begins, and those that are opened meanwhile.
+_names: weakref.WeakKeyDictionary[Tap, str] = weakref.WeakKeyDictionary()
+timelines: list[Timeline] = []  # the running ones
+
+
+def register(name: str, tap: Tap) -> None:
+    """Register environments that were opened."""
+    _names[tap] = name
+    for timeline in tuple(timelines):
+        timeline.add_envs(name, tap)
+
+
+def registered() -> list[tuple[str, Tap]]:
+    """Return the name and tap of all registered environments, in their order."""
+    # ``keyrefs`` is one atomic copy: other threads may register environments meanwhile.
+    taps = [tap for ref in _names.keyrefs() if (tap := ref()) is not None]
+    return [(_names[tap], tap) for tap in taps]

@@ -1,1 +1,0 @@
-"""The options of a fleet: a rate limit, and hedged steps."""
