@@ -151,6 +151,7 @@ class Recovery:
                 payload.problems.append(given_up)
                 continue
             resend += span
+            payload.take(span)  # what became of a step that is sent again
             self._parts.hold([i for i in ids if i in span], ticket)
             if not failure.echo:
                 self._load(span)
