@@ -87,8 +87,8 @@ class SyncWaiter:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._workers = engine.workers
-        self._spinning = self._workers.spinning
+        self._backend = engine.backend
+        self._spinning = self._backend.spinning
         self._hooks = engine.hooks
         self._waits = engine.waits
         self._look_at = 0.0
@@ -136,7 +136,7 @@ class SyncWaiter:
 
     def _await(self, ticket: Ticket, end: float | None) -> tuple[float, float] | None:
         """Wait, and return when that began and ended; ``None`` if the ticket was done."""
-        news = partial(self._workers.news, self._engine.envs_until_wake)
+        news = partial(self._backend.news, self._engine.envs_until_wake)
         if ticket.done or (news() and self._ready(ticket)):
             return None
         begun = time.perf_counter()
@@ -172,13 +172,13 @@ class SyncWaiter:
 
     def _lead(self, ticket: Ticket, end: float | None) -> None:
         """Sleep on the backend's descriptors."""
-        workers, engine = self._workers, self._engine
+        backend, engine = self._backend, self._engine
         alarm = self._alarm = self._alarm or Alarm()
         before, self._leader = self._leader, get_ident()
         ticket.on_done(self._wake)
         try:
             while True:
-                workers.park(engine.envs_until_wake)
+                backend.park(engine.envs_until_wake)
                 engine.poll()
                 deadline = engine.expire()
                 if ticket.done or (end is not None and time.monotonic() >= end):
@@ -186,7 +186,7 @@ class SyncWaiter:
                 limits = [RECHECK_SECONDS]
                 limits += [] if deadline is None else [deadline]
                 limits += [] if end is None else [end - time.monotonic()]
-                self._asleep = workers.waitables()
+                self._asleep = backend.waitables()
                 descriptors = {**self._asleep, alarm.descriptor: EVENT_READ}
                 held = self.lock._release_save()
                 try:
@@ -198,11 +198,11 @@ class SyncWaiter:
                     alarm.clear()
                 if self._alarm is not alarm:
                     return  # a signal handler has closed everything
-                workers.unpark()
+                backend.unpark()
                 engine.poll()
         finally:
             if self._alarm is alarm:
-                workers.unpark()
+                backend.unpark()
                 engine.poll()
             self._leader = before
             ticket.remove_callback(self._wake)
@@ -216,10 +216,10 @@ class SyncWaiter:
         turn = threading.Condition(self.lock)
         ticket.on_done(turn.notify)
         self._followers.append(turn)
-        if self._workers.waitables() != self._asleep:
+        if self._backend.waitables() != self._asleep:
             self._wake()
         # The leader may have gone to sleep for more environments than this ticket has.
-        self._workers.park()
+        self._backend.park()
         self._engine.poll()
         try:
             while not ticket.done and self._leader is not None:
@@ -291,8 +291,8 @@ class AsyncWaiter:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._workers = engine.workers
-        self._spinning = self._workers.spinning
+        self._backend = engine.backend
+        self._spinning = self._backend.spinning
         self._spinning.limit = SPIN_SECONDS  # the loop has other things to do
         self._hooks = engine.hooks
         self._waits = engine.waits
@@ -324,7 +324,7 @@ class AsyncWaiter:
             self._look_at = now + LOOK_SECONDS
             self._engine.look_after()
         slept = False
-        news = partial(self._workers.news, self._engine.envs_until_wake)
+        news = partial(self._backend.news, self._engine.envs_until_wake)
         waited = not (ticket.done or (news() and self.ready(ticket)))
         if waited:
             slept = not (yield from self._spin(ticket, news, begun + SPIN_SECONDS))
@@ -361,7 +361,7 @@ class AsyncWaiter:
         self, ticket: Ticket, news: Callable[[], bool], end: float
     ) -> Generator[Any, None, bool]:
         """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""
-        if not self._workers.watchable:
+        if not self._backend.watchable:
             return False
         if self._spinning.spin(lambda: news() and self.ready(ticket), HOLD_SECONDS):
             return True
@@ -401,13 +401,13 @@ class AsyncWaiter:
         """Tell the workers not to wake this process if nothing here sleeps."""
         if not self._sleepers and self._parked:
             self._parked = False
-            self._workers.unpark()
+            self._backend.unpark()
             self._cancel_timer()
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Arrange to be woken, and take in completions that came just before."""
         self._parked = True
-        self._workers.park(self._engine.envs_until_wake)
+        self._backend.park(self._engine.envs_until_wake)
         self._engine.poll()
         self._watch(loop)
         deadline = self._engine.expire()
@@ -424,7 +424,7 @@ class AsyncWaiter:
         """Handle a wake-up from a descriptor or the timer."""
         self._parked = False
         self._cancel_timer()
-        self._workers.unpark()
+        self._backend.unpark()
         self._engine.poll()
         self._engine.expire()
         assert self._loop is not None
@@ -438,7 +438,7 @@ class AsyncWaiter:
         if loop is not self._loop:
             self._watched = {}  # the previous loop, with its readers, is gone
             self._loop = loop
-        wanted = self._workers.waitables()
+        wanted = self._backend.waitables()
         if wanted == self._watched:
             return
         try:
@@ -456,7 +456,7 @@ class AsyncWaiter:
                     loop.add_writer(descriptor, self._wake)
         except NotImplementedError:  # asyncio's default loop on Windows
             ring = partial(_wake_on, loop, weakref.ref(self))
-            self._workers.on_ring(ring)
+            self._backend.on_ring(ring)
             ring()  # a completion may have come just before
         self._watched = dict(wanted)
 

@@ -68,6 +68,8 @@ class Pool:
         inline: What steps all environments in the caller's thread, if anything does.
         groups: What knows the environments that are one ``VectorEnv``, if any are.
         recycle: When to replace workers by fresh ones, if the caller wants it.
+        replaceable: Workers can be ended and replaced, one by one.
+        shared: Workers map the slot table's memory.
     """
 
     inline: Inline | None = None
@@ -78,6 +80,8 @@ class Pool:
         self.options = options
         self.ranges = options.ranges(kind.count(options.spec))
         self.recycle: Recycle | None = getattr(options.spec, "recycle", None)
+        self.shared = kind.shared
+        self.replaceable = kind.replaceable
         self._kind: Any = kind
         self._outbox: Outbox[Any] | None = None if kind.polled else Outbox()
         # By worker; the port of a dead worker stays until it is replaced.
@@ -175,11 +179,6 @@ class Pool:
 
     # ---------------------------------------------------------------- deaths and replacements
 
-    @property
-    def replaceable(self) -> bool:
-        """Whether workers can be ended and replaced, one by one."""
-        return bool(self._kind.replaceable)
-
     def end_worker(self, worker: int, reason: str) -> None:
         """End a worker that missed its deadline, and report a ``WorkerDeath``.
 
@@ -207,22 +206,6 @@ class Pool:
     def pids(self) -> Sequence[int | None]:
         """Process id of each worker, ``None`` if it has ended, or runs on another machine."""
         return [None if port.death else port.local_pid for port in self._ports]
-
-    @property
-    def workers(self) -> Pool:
-        return self
-
-    @property
-    def supervision(self) -> Pool | None:
-        return self if self._kind.replaceable else None
-
-    @property
-    def spares(self) -> Pool | None:
-        return None if self.recycle is None else self
-
-    @property
-    def shared(self) -> Pool | None:
-        return self if self._kind.shared else None
 
     def check_workers(self) -> None:
         """Detect workers that have ended without waking the caller, if there can be any."""

@@ -77,9 +77,8 @@ class Checks:
         if not queues.idle:
             self._collector.poll()
             busy = queues.stepping(ids)
-            supervision = self._backend.supervision
-            if busy is not None and supervision is not None:
-                supervision.check_workers()
+            if busy is not None:
+                self._backend.check_workers()
                 self._collector.poll()
                 busy = queues.stepping(ids)
             if busy is not None:

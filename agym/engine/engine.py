@@ -94,13 +94,11 @@ class Engine:
             policy: What to do about faults.
         """
         policy = policy or FaultPolicy()
-        spares = backend.spares
-        recycle = None if spares is None else spares.recycle
+        recycle = backend.recycle
         resend = policy.tolerant or policy.record_actions or recycle is not None
         self.num_envs = num_envs = len(backend.options.factories)
         self.autoreset = name_of(backend.options.autoreset)
         self.backend = backend
-        self.workers = backend.workers
         self._all = range(num_envs)
         self._blocking = backend.options.blocking
         self._status = status = EnvStatus(num_envs)
@@ -109,11 +107,11 @@ class Engine:
         self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
         self.notices = recovery.fault_log.notices
         recycling = None
-        if spares is not None and recycle is not None:
+        if recycle is not None:
             # A late import, because few programs recycle workers.
             from agym.engine.faults.recycling import Recycling
 
-            recycling = Recycling(recycle, dispatcher, rows, backend, spares, recovery)
+            recycling = Recycling(recycle, dispatcher, rows, backend, recovery)
             recovery.on_replace = recycling.forget_worker
         opening = Opening.of(
             num_envs, self.autoreset, copy=copy, plain=not resend, recycles=recycling is not None
@@ -404,8 +402,7 @@ class Engine:
         """
         if self._rows.opened is None:
             return
-        if self.backend.supervision is not None:
-            self.backend.supervision.check_workers()
+        self.backend.check_workers()
         self.poll()
         self.expire()
 

@@ -77,7 +77,7 @@ class Life:
         """
         if self.closed:
             return
-        if self._backend.workers.finalized:
+        if self._backend.finalized:
             self.discard()
             return
         if self._collector.rows.opened is not None:
@@ -116,7 +116,7 @@ class Life:
 
     def abandon(self) -> None:
         """Mark the environments closed in a forked child, which does not have the workers."""
-        if not self._backend.workers.abandon():
+        if not self._backend.abandon():
             return
         self._checks.forked = True
         for ticket in self._collector.tickets:

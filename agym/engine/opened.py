@@ -107,7 +107,7 @@ class Opening:
                 self.num_envs,
                 final=self.final,
                 leases=self.leases,
-                shared=backend.shared is not None,
+                shared=backend.shared,
             )
         vector_infos = backend.options.vector_infos
         batches = BatchBuilder(table, copy=self.copy, vector_infos=vector_infos)

@@ -318,7 +318,7 @@ class Statistics:
         """Return a function that reads the statistics at any time, in any thread."""
         gauges, backend, recovery = self.gauges, self._backend, self._recovery
         return lambda: self._traffic.read(
-            gauges, backend.ranges, backend.workers.pids,
+            gauges, backend.ranges, backend.pids,
             recovery.fault_log.counts, recovery.workers.restarts,
         )  # fmt: skip
 

@@ -274,7 +274,7 @@ def test_fast_environments_do_not_hide_a_fault(fault: str, monkeypatch: pytest.M
             os.kill(envs.stats().workers[1].pid or 0, signal.SIGKILL)
         found, end = None, time.monotonic() + patience(2)
         with monkeypatch.context() as patch:
-            patch.setattr(backend_of(envs).workers.spinning, "limit", patience())  # never sleeps
+            patch.setattr(backend_of(envs).spinning, "limit", patience())  # never sleeps
             while found is None and time.monotonic() < end:
                 batch = envs.recv(min_envs=1)
                 for i, info in zip(batch.env_ids, batch.infos, strict=True):

@@ -274,7 +274,7 @@ def test_a_death_frees_the_plane() -> None:
         for _ in range(3):
             envs.reset(seed=1)
             step = envs.step([0] * 4)
-            os.kill(backend_of(envs).workers.pids[1], 9)
+            os.kill(backend_of(envs).pids[1], 9)
             with pytest.raises(agym.WorkerDied):
                 envs.step([0] * 4)
             envs.restart()

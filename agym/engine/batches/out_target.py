@@ -158,15 +158,13 @@ class Buffers:
             if buffer() is None and in_use.isdisjoint(extension.planes):
                 del self._live[first]
                 table.shrink(first)
-                if self._backend.shared is not None:
-                    self._backend.shared.shrink(extension)
+                self._backend.shrink(extension)
         if not self._direct:
             return RolloutBuffer(self, table.observation, table.stack(steps)[0])
         planes = range(self._next, self._next + steps)
         self._next = planes.stop
         extension = table.extend(planes)
-        if self._backend.shared is not None:
-            self._backend.shared.extend(extension)
+        self._backend.extend(extension)
         made = RolloutBuffer(self, table.observation, extension.stacked, planes)
         self._live[planes.start] = ref(made)
         return made

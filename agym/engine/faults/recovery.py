@@ -85,7 +85,6 @@ class Recovery:
         self._dispatcher = dispatcher
         self._rows = rows
         self._backend = backend
-        self._supervision = backend.supervision
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
         self._parts = InterruptedParts(dispatcher)
         # Environments that the caller asked to replace: a failure of these is raised at once.
@@ -311,13 +310,13 @@ class Recovery:
         self.workers.note_replacement(worker)
         self.on_replace(worker)
         if self._rows.opened is None:
-            self._workers().replace_worker(worker, OPEN)
+            self._backend.replace_worker(worker, OPEN)
             return
         self.recovering.update(ids)
         if not self.policy.tolerant:
             self._status.mark_unready(ids, "was replaced after a missed deadline")
         begin = self._dispatcher.begin_internal
-        self._workers().replace_worker(worker, begin(Restart(), ids))
+        self._backend.replace_worker(worker, begin(Restart(), ids))
         self._load(ids, suspects)
         for i in self._status.closed_envs.intersection(ids):
             begin(CloseEnv(), (i,))
@@ -344,7 +343,7 @@ class Recovery:
             if isinstance(failure, Failure):
                 worker = self.workers.worker_of(failure.env_id)
                 self.workers.note_failure([worker])
-                self._workers().end_worker(worker, f"could not be made again: {failure.error}")
+                self._backend.end_worker(worker, f"could not be made again: {failure.error}")
 
     # ---------------------------------------------------------------- a deadline passed
 
@@ -353,17 +352,12 @@ class Recovery:
         """What a missed deadline can end: an environment, its whole worker, or nothing."""
         if self._rows.cancellable:
             return "env"
-        return None if self._supervision is None else "worker"
+        return "worker" if self._backend.replaceable else None
 
     @property
     def can_force(self) -> bool:
         """Whether what missed a deadline can be replaced."""
         return self.timeout_ends is not None
-
-    def _workers(self) -> Pool:
-        """Return what ends and replaces workers; without it none is reported dead or late."""
-        assert self._supervision is not None
-        return self._supervision
 
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Replace what missed a deadline; yield completions of the parts that will not arrive."""
@@ -373,8 +367,8 @@ class Recovery:
             return
         # What does not yield, such as a coroutine that never awaits, blocks the others.
         stuck: set[int] = set()
-        if self._supervision is not None:
-            running = self._supervision.running
+        if self._backend.replaceable:
+            running = self._backend.running
             stuck = {i for i in late if running(self.workers.worker_of(i)) in late}
         if stuck:
             self._end_workers(stuck, reason)
@@ -396,7 +390,7 @@ class Recovery:
     def overdue(self, ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Handle a replacement that missed its own deadline."""
         late = ticket.late()
-        if self._supervision is not None:
+        if self._backend.replaceable:
             self.workers.note_failure(self.workers.of(late))
             self._end_workers(late, reason)
         else:
@@ -406,7 +400,7 @@ class Recovery:
         """Kill the workers of some environments."""
         for worker in sorted(self.workers.of(ids)):
             self.recovering.update(self._backend.ranges[worker])
-            self._workers().end_worker(worker, reason)
+            self._backend.end_worker(worker, reason)
 
     # ---------------------------------------------------------------- on request
 
@@ -421,7 +415,7 @@ class Recovery:
             self.workers.note_replacement(worker)
             self.on_replace(worker)
             number = self._dispatcher.begin_internal(Restart(), span)
-            self._workers().replace_worker(worker, number)
+            self._backend.replace_worker(worker, number)
         for run in runs(ids):
             self._budget.clear(run)
         self.recovering.update(ids)

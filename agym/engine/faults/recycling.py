@@ -65,14 +65,12 @@ class Recycling:
         dispatcher: Dispatcher,
         rows: EnvRows,
         backend: Pool,
-        spares: Pool,
         recovery: Recovery,
     ) -> None:
         self._policy = policy
         self._dispatcher = dispatcher
         self._rows = rows
         self._backend = backend
-        self._spares = spares
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
         # Of each worker with a spare.
@@ -114,7 +112,7 @@ class Recycling:
         self._moves[worker] = _Move()
         spare = Spare(codecs=None if worker in self._unproven else registered())
         number = self._dispatcher.begin_internal(spare, self._backend.ranges[worker])
-        self._spares.prepare(worker, number, spare)
+        self._backend.prepare(worker, number, spare)
 
     def _due(self, worker: int, slot: int) -> bool:
         policy = self._policy
@@ -126,8 +124,7 @@ class Recycling:
         self._memory_read_at[worker] = now
         try:
             return bool(
-                psutil.Process(self._backend.workers.pids[worker]).memory_info().rss
-                > policy.rss_mb * 1e6
+                psutil.Process(self._backend.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
             )
         except psutil.Error:  # the process is gone, which the backend notices
             return False
@@ -147,7 +144,7 @@ class Recycling:
         elif ticket.kind is Load:
             self._on_loaded(worker, move, slot, payload)
         elif isinstance(state := payload.values.get(slot), EnvState) and not payload.problems:
-            self._spares.move(worker, slot)
+            self._backend.move(worker, slot)
             message = Load([state], codecs=registered(), arrives=True)
             self._dispatcher.begin_internal(message, (slot,))
         else:  # it cannot be copied: the environment stays
@@ -159,7 +156,7 @@ class Recycling:
             move.proofs = payload.values
             return
         self.forget_worker(worker)
-        self._spares.discard(worker)
+        self._backend.discard(worker)
         if worker not in self._unproven:
             self._unproven.add(worker)
             self._start_spare(worker)
@@ -177,12 +174,12 @@ class Recycling:
                 self._recovery.recover(problem)
         if payload.values.get(slot):
             move.uncopied.add(slot)
-            self._spares.move(worker, slot, back=True)
+            self._backend.move(worker, slot, back=True)
         else:
             move.moved.add(slot)
         self._end_move(slot)
         if len(move.moved) == len(self._backend.ranges[worker]):
-            if self._spares.finish(worker):
+            if self._backend.finish(worker):
                 self._recovery.workers.restarts[worker] += 1
             self.forget_worker(worker)
 

@@ -164,7 +164,7 @@ def test_workers_keep_to_the_cores_of_the_caller(one_core: int) -> None:
 def test_coroutine_environments_are_pinned_too() -> None:
     with agym.make(partial(AsyncTally), 2, workers=2, backend=PINNED) as envs:
         envs.reset()
-        pids = [pid for pid in backend_of(envs).workers.pids if pid is not None]
+        pids = [pid for pid in backend_of(envs).pids if pid is not None]
         assert [psutil.Process(pid).cpu_affinity() for pid in pids] == around(2)
 
 

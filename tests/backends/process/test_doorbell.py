@@ -125,11 +125,11 @@ def test_a_longer_limit_is_worth_longer_waits() -> None:
 
 def test_only_callers_without_a_loop_watch_for_long() -> None:
     with agym.make(Tally, 2, backend=FORK) as envs:
-        assert backend_of(envs).workers.spinning.limit == WATCH_SECONDS
+        assert backend_of(envs).spinning.limit == WATCH_SECONDS
 
     async def main() -> float:
         async with agym.make_async(Tally, 2, backend=FORK) as envs:
-            return float(backend_of(envs).workers.spinning.limit)
+            return float(backend_of(envs).spinning.limit)
 
     assert asyncio.run(main()) == SPIN_SECONDS
 

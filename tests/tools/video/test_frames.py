@@ -196,7 +196,7 @@ def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
     with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
         envs.reset()
         frames = envs.render()
-        os.kill(backend_of(envs).workers.pids[1], signal.SIGKILL)
+        os.kill(backend_of(envs).pids[1], signal.SIGKILL)
         with pytest.raises(agym.WorkerDied):
             envs.step([0] * 4)
         envs.restart()
