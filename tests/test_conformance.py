@@ -7,6 +7,9 @@ import queue
 import threading
 from dataclasses import dataclass
 
+import pytest
+
+import agym
 from agym.backends import BackendSpec
 from agym.backends.port import Force, Operation, Port, SlotTable, close_host, open_host
 from agym.hosts.sync import SyncHost
@@ -58,6 +61,11 @@ class Queue(BackendSpec):
 def test_a_backend_takes_less_than_80_lines() -> None:
     lines = [inspect.getsource(part).splitlines() for part in (QueuePort, Queue)]
     assert sum(map(len, lines)) < 80
+
+
+def test_the_class_of_a_strangers_options_is_called() -> None:
+    with pytest.raises(agym.UsageError, match=r"backend=Queue is a class: call it, Queue\(\)"):
+        agym.make("CartPole-v1", 2, backend=Queue)  # type: ignore[arg-type]
 
 
 class TestSerial(BackendConformance):
