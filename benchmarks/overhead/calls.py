@@ -40,8 +40,8 @@ LIMITS = {
 
 BACKENDS = {"serial": agym.backends.Serial(), "process": agym.backends.Process(workers=2)}
 
-# Steps of which the one with the fewest files and calls counts: the others were timed for the statistics, or
-# waited for a worker that the system did not run.
+# Steps of which the one with the fewest files and calls counts: the others were timed for the
+# statistics, or waited for a worker that the system did not run.
 STEPS = 300
 
 
