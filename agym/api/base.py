@@ -95,7 +95,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         self._engine = engine
         self._life = engine.life
         self._backend = engine.backend
-        self._notices = engine.notices
+        self._notices = self._life.notices
         self._pages: list[Any] = []  # of the tap
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None

@@ -56,22 +56,17 @@ from agym.protocol.messages.operations import (
 from agym.protocol.messages.resets import Options, PerEnvOptions
 from agym.protocol.table import BESIDE
 
-# What the ticket of a step that has ended already says.
-ENDED = Step(0)
-
 
 class Engine:
     """Runs ``num_envs`` environments on one backend, for an API.
 
     Attributes:
         num_envs: Number of environments.
-        autoreset: What follows an episode's end.
         backend: Runs the environments.
         life: Opens and closes them, and says what they are like.
         workers: What runs beside the caller's thread.
         hooks: The hooks, called on steps, resets and the caller's waits.
         waits: What the caller waited for.
-        notices: Warnings for the caller.
         poll: Takes in all completions since the last call; tickets become done.
         step_inline: Steps all environments in this thread, and returns the result itself if it
             can; see :meth:`InlineSteps.step`. ``None`` if the backend cannot, or with recycling.
@@ -97,15 +92,12 @@ class Engine:
         recycle = backend.recycle
         resend = policy.tolerant or policy.record_actions or recycle is not None
         self.num_envs = num_envs = len(backend.options.factories)
-        self.autoreset = name_of(backend.options.autoreset)
         self.backend = backend
         self._all = range(num_envs)
-        self._blocking = backend.options.blocking
         self._status = status = EnvStatus(num_envs)
         self._dispatcher = dispatcher = Dispatcher(backend, num_envs, status, Deadlines(timeout))
         self._rows = rows = EnvRows(dispatcher)
         self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
-        self.notices = recovery.fault_log.notices
         recycling = None
         if recycle is not None:
             # A late import, because few programs recycle workers.
@@ -113,8 +105,9 @@ class Engine:
 
             recycling = Recycling(recycle, dispatcher, rows, backend, recovery)
             recovery.on_replace = recycling.forget_worker
+        autoreset = name_of(backend.options.autoreset)
         opening = Opening.of(
-            num_envs, self.autoreset, copy=copy, plain=not resend, recycles=recycling is not None
+            num_envs, autoreset, copy=copy, plain=not resend, recycles=recycling is not None
         )
         self.hooks = hooks = Hooks()
         self._collector = collector = Collector(
@@ -166,7 +159,9 @@ class Engine:
             ResetNeededError: An environment must be reset first.
         """
         if self.step_inline is not None and env_ids is None and out is None:
-            if self._blocking:  # its signals are deferred, but not those of environments
+            if (
+                self.backend.options.blocking
+            ):  # its signals are deferred, but not those of environments
                 with Interruptible():
                     outcome = self.step_inline(actions)
             else:
@@ -174,7 +169,7 @@ class Engine:
             if isinstance(outcome, Ticket):
                 return outcome
             if outcome is not None:
-                ticket = Ticket(0, ENDED, ())
+                ticket = Ticket(0, plain_step(0), ())
                 ticket.value, ticket.done = outcome, True
                 return ticket
         target = None if out is None else self._checks.out(out, env_ids, self.num_envs)

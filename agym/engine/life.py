@@ -33,6 +33,7 @@ class Life:
 
     Attributes:
         statistics: What ``stats`` returns.
+        notices: Warnings for the caller.
         released: Nothing is left to close.
     """
 
@@ -56,6 +57,7 @@ class Life:
         self._checks = checks
         self.statistics = statistics
         self._fault_log = fault_log
+        self.notices = fault_log.notices
 
     def open(self) -> Ticket:
         """Start the workers, which make the environments."""

@@ -328,7 +328,8 @@ class BatchBuilder:
     def _latest_observations(self, ids: Ids) -> Any:
         table = self._table
         if self._common is None:
-            arrays = self._gather(len(self._stacked) - 3, ids, [self._at[i] for i in ids])
+            leaves = len(table.stacked.observations)  # the first columns
+            arrays = self._gather(leaves, ids, [self._at[i] for i in ids])
         else:
             arrays = table.planes[self._common].observations
             if len(ids) < table.num_envs:
