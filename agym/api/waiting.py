@@ -136,15 +136,17 @@ class SyncWaiter:
 
     def _await(self, ticket: Ticket, end: float | None) -> tuple[float, float] | None:
         """Wait, and return when that began and ended; ``None`` if the ticket was done."""
-        news = partial(self._backend.news, self._engine.envs_until_wake)
-        if ticket.done or (news() and self._ready(ticket)):
+        news, envs = self._backend.news, self._engine.envs_until_wake
+
+        def ready() -> bool:
+            return ticket.done or (news(envs) and self._ready(ticket))
+
+        if ready():
             return None
         begun = time.perf_counter()
         # While another thread leads, spinning would take the core that the leader needs.
         alone = self._leader is None
-        slept = not (
-            alone and self._spinning.spin(lambda: ticket.done or (news() and self._ready(ticket)))
-        )
+        slept = not (alone and self._spinning.spin(ready))
         if slept:
             self._sleep(ticket, end)
         now = time.perf_counter()
@@ -324,10 +326,14 @@ class AsyncWaiter:
             self._look_at = now + LOOK_SECONDS
             self._engine.look_after()
         slept = False
-        news = partial(self._backend.news, self._engine.envs_until_wake)
-        waited = not (ticket.done or (news() and self.ready(ticket)))
+        news, envs = self._backend.news, self._engine.envs_until_wake
+
+        def ready() -> bool:
+            return ticket.done or (news(envs) and self.ready(ticket))
+
+        waited = not ready()
         if waited:
-            slept = not (yield from self._spin(ticket, news, begun + SPIN_SECONDS))
+            slept = not (yield from self._spin(ticket, ready, begun + SPIN_SECONDS))
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
@@ -358,12 +364,12 @@ class AsyncWaiter:
         yield
 
     def _spin(
-        self, ticket: Ticket, news: Callable[[], bool], end: float
+        self, ticket: Ticket, ready: Callable[[], bool], end: float
     ) -> Generator[Any, None, bool]:
         """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""
         if not self._backend.watchable:
             return False
-        if self._spinning.spin(lambda: news() and self.ready(ticket), HOLD_SECONDS):
+        if self._spinning.spin(ready, HOLD_SECONDS):
             return True
         while self._spinning.worth_spinning and time.perf_counter() < end:
             yield

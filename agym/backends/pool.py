@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from multiprocessing.util import Finalize
-from operator import methodcaller
 from typing import Any, Literal, Protocol
 
 from agym.backends.options import Recycle
@@ -39,8 +38,6 @@ from agym.protocol.typing import Array, Info
 
 # Ports of a parent process, which must not be collected in a forked child: that would release them.
 _INHERITED: list[Any] = []
-
-_NEWS = methodcaller("news")
 
 
 class Inline(Protocol):
@@ -78,6 +75,7 @@ class Pool:
     def __init__(self, options: BackendOptions, kind: type[Port]) -> None:
         """Prepare; :meth:`start` constructs the environments on ports of a ``kind``."""
         self.options = options
+        self._num_envs = len(options.factories)
         self.ranges = options.ranges(kind.count(options.spec))
         self.recycle: Recycle | None = getattr(options.spec, "recycle", None)
         self.shared = kind.shared
@@ -333,6 +331,8 @@ class Pool:
     def poll(self) -> Sequence[Completion]:
         """Return the completions that have arrived since the last call."""
         completions, self._completions = self._completions, []
+        if self._rings and not completions and (number := self._completed_by_all()):
+            return [Completion(number, 0, self._num_envs)]
         for source in self._sources:
             completions += source.collect()
         if self._outbox is not None and self._outbox.fallen:
@@ -343,6 +343,22 @@ class Pool:
                     self._report_death(port, error)
             completions, self._completions = self._completions, []
         return completions
+
+    def _completed_by_all(self) -> int:
+        """Take a step that every worker has completed; return its number, 0 if there is more.
+
+        This is how most batches end. One completion for all workers saves a quarter of what the
+        caller does for a batch.
+        """
+        number = 0
+        for port in self._ports:
+            step: int = port.only_step()
+            if not step or (number and step != number):
+                return 0
+            number = step
+        for port in self._ports:
+            port.take_only_step()
+        return number
 
     # ---------------------------------------------------------------- waiting
 
@@ -367,8 +383,11 @@ class Pool:
             return True
         if self._outbox is not None:
             return self._outbox.news(envs)
-        enough = any if envs < len(self.options.factories) else all
-        return enough(map(_NEWS, self._sources))
+        of_all = envs >= self._num_envs
+        for port in self._sources:
+            if port.news() is not of_all:
+                return not of_all
+        return of_all
 
     def waitables(self) -> Mapping[int, int]:
         """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
