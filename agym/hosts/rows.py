@@ -53,7 +53,7 @@ class Rows:
         """Return the results of the environments ``start:stop`` in one plane."""
         rows = self._views.get((plane, start, stop))
         if rows is None:
-            rows = self.table.planes[plane].rows(start, stop)
+            rows = self.table.planes[plane].at(slice(start, stop))
             if plane < FIRST_BUFFER and len(self._views) < MOST_VIEWS:  # buffers are temporary
                 self._views[plane, start, stop] = rows
         return rows

@@ -48,62 +48,35 @@ BESIDE = -1
 LEASE_BYTES = 256 * 1024
 
 
+@dataclass(slots=True, eq=False)
 class Plane:
     """One set of results: arrays, or lists of arrays, with a row per slot.
 
     Infos, and those of finished episodes, are in areas of the whole plane, which are indexed by
-    slot also in the views of :meth:`rows`.
+    slot also in views of some rows.
 
     Attributes:
         unflagged: A host's mark that no flag is set in these rows.
         blank: A host's mark that these rows have no infos.
     """
 
-    __slots__ = (
-        "blank",
-        "final",
-        "final_infos",
-        "infos",
-        "observations",
-        "rewards",
-        "terminated",
-        "truncated",
-        "unflagged",
-    )
+    observations: list[Array]
+    final: list[Array]
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    infos: InfoArea
+    final_infos: InfoArea
+    unflagged: int = 0
+    blank: int = 0
 
-    def __init__(
-        self,
-        observations: list[Array],
-        final: list[Array],
-        rewards: Array,
-        terminated: Array,
-        truncated: Array,
-        infos: InfoArea,
-        final_infos: InfoArea,
-    ) -> None:
-        self.observations = observations
-        self.final = final
-        self.rewards = rewards
-        self.terminated = terminated
-        self.truncated = truncated
-        self.infos = infos
-        self.final_infos = final_infos
-        self.unflagged = self.blank = 0
+    @property
+    def columns(self) -> list[Array]:
+        """The results of a step: observations (one per leaf), rewards and the two flags."""
+        return [*self.observations, self.rewards, self.terminated, self.truncated]
 
-    def rows(self, start: int, stop: int) -> Plane:
-        """Return views of the rows ``start:stop``."""
-        return Plane(
-            [array[start:stop] for array in self.observations],
-            [array[start:stop] for array in self.final],
-            self.rewards[start:stop],
-            self.terminated[start:stop],
-            self.truncated[start:stop],
-            self.infos,
-            self.final_infos,
-        )
-
-    def at(self, index: int) -> Plane:
-        """Return one of the planes stacked in this one."""
+    def at(self, index: int | slice) -> Plane:
+        """Return views of the rows of a slice, or one of the planes stacked in this one."""
         return Plane(
             [array[index] for array in self.observations],
             [array[index] for array in self.final],
@@ -113,6 +86,13 @@ class Plane:
             self.infos,
             self.final_infos,
         )
+
+
+class PlanesByNumber(dict[int, Plane]):
+    """Planes by number. The first stands in for those that only the caller's own table has."""
+
+    def __missing__(self, plane: int) -> Plane:
+        return self[0]
 
 
 @dataclass(frozen=True)
@@ -180,23 +160,20 @@ class SlotTable:
         fields = {f"action{i}": _field(action, i, n) for i in action.fixed}
         fields.update(self._plane_fields(self.leasable.stop, n))
         fields.update(gauge_fields(n))
-        for p in range(PLANES):  # last, since most of it is never touched
-            fields.update(info_fields(f"{p}.infos", n))
-            fields.update(info_fields(f"{p}.final_infos", n if final else 1))
+        for name, rows in (("infos", n), ("final_infos", n if final else 1)):
+            fields.update(info_fields(name, PLANES, rows))  # last, since most is never touched
         self.arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
         arrays = self.arena.carve(fields)
         self.actions = [arrays[f"action{i}"] for i in action.fixed]
-        areas = [self._areas(arrays, p) for p in range(PLANES)]
-        self.stacked = self._plane(arrays, areas[0])
-        self.planes = {p: self.stacked.at(p) for p in range(self.leasable.stop)}
-        for plane, (infos, final_infos) in zip(self.planes.values(), areas, strict=False):
-            plane.infos, plane.final_infos = infos, final_infos
+        areas = [
+            (InfoArea(arrays, "infos", p), InfoArea(arrays, "final_infos", p))
+            for p in range(PLANES)
+        ]
+        self.stacked = self._plane(arrays, *areas[0])
+        self.planes = PlanesByNumber((p, self.stacked.at(p)) for p in range(self.leasable.stop))
+        for p, (infos, final_infos) in enumerate(areas):
+            self.planes[p].infos, self.planes[p].final_infos = infos, final_infos
         self.gauges = Gauges({name: arrays[name] for name in gauge_fields(n)})
-
-    def _areas(self, arrays: Mapping[str, Array], p: int) -> tuple[InfoArea, InfoArea]:
-        words, memory = arrays[f"{p}.infos.words"], arrays[f"{p}.infos.memory"]
-        final = arrays[f"{p}.final_infos.words"], arrays[f"{p}.final_infos.memory"]
-        return InfoArea(words, memory), InfoArea(*final)
 
     def _plane_fields(self, *rows: int) -> dict[str, Field]:
         fields: dict[str, Field] = {"rewards": (np.dtype(np.float64), rows)}
@@ -207,7 +184,7 @@ class SlotTable:
                 fields[f"final{i}"] = fields[f"observation{i}"]
         return fields
 
-    def _plane(self, arrays: Mapping[str, Array], areas: tuple[InfoArea, InfoArea]) -> Plane:
+    def _plane(self, arrays: Mapping[str, Array], infos: InfoArea, final_infos: InfoArea) -> Plane:
         leaves = self.observation.fixed
         return Plane(
             [arrays[f"observation{i}"] for i in leaves],
@@ -215,7 +192,8 @@ class SlotTable:
             arrays["rewards"],
             arrays["terminated"],
             arrays["truncated"],
-            *areas,
+            infos,
+            final_infos,
         )
 
     def stack(
@@ -227,13 +205,12 @@ class SlotTable:
         """
         fields = self._plane_fields(count, self.num_envs)
         arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
-        areas = self.planes[0].infos, self.planes[0].final_infos
-        return self._plane(arena.carve(fields), areas), arena
+        plane = self.planes[0]
+        return self._plane(arena.carve(fields), plane.infos, plane.final_infos), arena
 
     def extend(self, planes: range, descriptor: int | None = None) -> Extension:
         """Add planes with new numbers, in memory of their own or that of a descriptor."""
-        shared = self.shared and descriptor is None
-        stacked, arena = self.stack(len(planes), shared=shared, descriptor=descriptor)
+        stacked, arena = self.stack(len(planes), shared=self.shared, descriptor=descriptor)
         self.planes.update((p, stacked.at(k)) for k, p in enumerate(planes))
         self.extensions[planes.start] = extension = Extension(planes, stacked, arena)
         return extension
@@ -247,9 +224,7 @@ class SlotTable:
 
     def one(self, rows: Sequence[Array], objects: list[Any]) -> Any:
         """Return the observation of one environment, as it was given, from rows of length 1."""
-        layout = self.observation
-        pairs = zip(layout.fixed, rows, strict=True)
-        return layout.join([layout.leaves[i].split(row.copy())[0] for i, row in pairs], objects)
+        return self.observation.cut([row.copy() for row in rows], [objects], 1)[0]
 
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
         """Nest a batch of each fixed leaf, and the object leaves of each environment as tuples."""

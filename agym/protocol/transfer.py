@@ -9,18 +9,13 @@ bytes in which they were written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agym.protocol.infos.table import InfoRows
-from agym.protocol.messages.operations import Load, Operation, Reset, Save, Step
-from agym.protocol.table import PLANES, SlotTable
+from agym.protocol.table import SlotTable
 from agym.protocol.typing import Array
-
-# The plane that stands in for leased planes and rollout buffers in tables without these.
-STAND_IN = 0
 
 
 class RowTransfer(NamedTuple):
@@ -46,17 +41,16 @@ class RowTransfer(NamedTuple):
 
 
 def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> RowTransfer:
-    """Pack rows of a plane; if the table lacks it, its stand-in has them.
+    """Pack rows of a plane.
 
     Adjacent rows are views, which must not change before they are sent. ``info_bytes`` is the size
     of the largest info that hosts write.
     """
-    rows = table.planes[_copy_plane(plane)]
+    rows = table.planes[plane]
     whole = ids[-1] - ids[0] + 1 == len(ids)
     named = (ids[0], ids[-1] + 1) if whole else np.array(ids, np.int64)
     index = _index(named)
-    blocks = (*rows.observations, rows.rewards, rows.terminated, rows.truncated)
-    columns = [block[index] for block in blocks]
+    columns = [column[index] for column in rows.columns]
     infos = rows.infos.take(index, info_bytes) if info_bytes else None
     transfer = RowTransfer(plane, named, columns, infos, None, [], None)
     if not table.final:
@@ -70,28 +64,11 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
     return transfer._replace(ended=ended, final=final, final_infos=final_infos)
 
 
-def on_copy(operation: Operation) -> Operation:
-    """Return an operation as it is run on a table that lacks the planes added to the caller's."""
-    message = operation.message
-    if isinstance(message, Step | Reset | Load) and (message.plane or 0) >= PLANES:
-        return operation._replace(message=replace(message, plane=STAND_IN))
-    if isinstance(message, Save):
-        planes = [*map(_copy_plane, message.planes)]
-        return operation._replace(message=replace(message, planes=planes))
-    return operation
-
-
-def _copy_plane(plane: int) -> int:
-    """Return the plane that holds the rows of ``plane`` in such a table."""
-    return plane if plane < PLANES else STAND_IN
-
-
 def put_rows(table: SlotTable, transfer: RowTransfer) -> None:
     """Unpack rows into their plane."""
     rows = table.planes[transfer.plane]
     index = _index(transfer.ids)
-    blocks = (*rows.observations, rows.rewards, rows.terminated, rows.truncated)
-    for block, column in zip(blocks, transfer.columns, strict=True):
+    for block, column in zip(rows.columns, transfer.columns, strict=True):
         block[index] = column
     rows.infos.put(index, transfer.infos)
     if transfer.ended is not None:

@@ -120,7 +120,7 @@ def test_a_table_of_both_sides(final: bool, shared: bool) -> None:
 def test_views_of_some_rows() -> None:
     layout = Layout(spaces.Box(0, 1, (2,)))
     table = SlotTable(layout, Layout(spaces.Discrete(3)), 4, final=True)
-    rows = table.planes[0].rows(1, 3)
+    rows = table.planes[0].at(slice(1, 3))
     rows.observations[0][:] = 1
     rows.final[0][:] = 2
     rows.rewards[:] = 3

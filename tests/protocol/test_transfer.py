@@ -16,7 +16,7 @@ from agym.hosts.sync import SyncHost
 from agym.protocol.messages.operations import Operation, Reset, Step
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import FIRST_BUFFER, SlotTable
-from agym.protocol.transfer import on_copy, put_rows, take_rows
+from agym.protocol.transfer import put_rows, take_rows
 from agym.testing import any_spaces, assert_same
 
 
@@ -30,16 +30,15 @@ def test_rows_arrive_as_they_were(space: Space[Any], chosen: set[int], plane: in
     host = SyncHost(factories, 0, AutoresetMode.SAME_STEP)
     host.make()
     host.attach(theirs)
-    host.run(on_copy(Operation(1, 0, 6, Reset(plane, [*range(6)]))))
+    host.run(Operation(1, 0, 6, Reset(plane, [*range(6)])))
     size = 0
     for number in range(2, 12):
-        step = on_copy(Operation(number, 0, 6, Step(plane)))
-        outcome = host.run(step)
+        outcome = host.run(Operation(number, 0, 6, Step(plane)))
         for schema in () if outcome.payload is None else outcome.payload.schemas.values():
             size = max(size, schema.size)
     put_rows(ours, pickle.loads(pickle.dumps(take_rows(theirs, plane, ids, size))))
     for slot in ids:
-        there, here = theirs.planes[step.message.plane], ours.planes[plane]
+        there, here = theirs.planes[plane], ours.planes[plane]
         for one, other in zip(there.observations, here.observations, strict=True):
             assert_same(one[slot], other[slot])
         assert there.rewards[slot] == here.rewards[slot]

@@ -42,7 +42,6 @@ from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, St
 from agym.protocol.metrics.gauges import ENV_GAUGES
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import on_copy
 from agym.protocol.typing import Array
 
 # How often to reply while sent steps run one by one.
@@ -148,7 +147,6 @@ class RayActor:
             self.replies.add([close_host(host)])
             return
         self.replies.expect(operation, actions)
-        operation = on_copy(operation)
         if not (isinstance(operation.message, Step) and operation.message.sent):
             self.replies.add([host.run(operation)])
             return

@@ -13,7 +13,6 @@ from agym.hosts.loop import LoopHost, guarded
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.operations import CLOSE, Operation
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import on_copy
 from agym.protocol.typing import Array
 
 
@@ -58,7 +57,7 @@ class LoopServer:
                 self._closed.set_result(None)
             return
         self._replies.expect(operation, actions)
-        self._host.begin(on_copy(operation))
+        self._host.begin(operation)
 
     def _report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         if not self._ended:

@@ -20,7 +20,6 @@ from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import CLOSE, OPEN, Operation
 from agym.protocol.table import SlotTable
-from agym.protocol.transfer import on_copy
 from agym.protocol.typing import Array
 
 
@@ -88,7 +87,7 @@ class PoolBridge:
             return
         self._replies.expect(operation, actions)
         try:
-            self._backend.submit(on_copy(operation))
+            self._backend.submit(operation)
         except Exception as error:
             self._fail(operation, error)
 

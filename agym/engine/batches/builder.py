@@ -34,7 +34,7 @@ from agym.protocol.infos.table import FINAL_OBSERVATION, InfoReader, merge_infos
 from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.memory import Leased
 from agym.protocol.messages.completions import Payload
-from agym.protocol.table import FIRST_BUFFER, LEASE_BYTES, PARTIAL, PLANES, Plane, SlotTable
+from agym.protocol.table import FIRST_BUFFER, LEASE_BYTES, PARTIAL, PLANES, SlotTable
 from agym.protocol.typing import Array, Info
 
 # Terminated, truncated.
@@ -138,8 +138,8 @@ class BatchBuilder:
         # By environment, the plane of a sent step's row until that is received.
         self._unread: dict[int, int] = {}
         self._turn = 0
-        self._columns = {p: _columns(plane) for p, plane in table.planes.items()}
-        self._stacked = _columns(table.stacked)
+        self._columns = {p: plane.columns for p, plane in table.planes.items()}
+        self._stacked = table.stacked.columns
         # Whether a batch of observations is a single array.
         self._plain = table.observation.single and not table.observation.objects
         self._reader = InfoReader()
@@ -222,7 +222,7 @@ class BatchBuilder:
         # Some rows are in a rollout buffer, which has memory of its own.
         gathered = [column[0, [*ids]] for column in self._stacked[:columns]]
         for k, (i, plane) in enumerate(zip(ids, planes, strict=True)):
-            rows = _columns(self._table.planes[plane])
+            rows = self._table.planes[plane].columns
             for target, source in zip(gathered, rows, strict=False):
                 target[k] = source[i]
         return gathered
@@ -403,7 +403,3 @@ class BatchBuilder:
                 rows = [block[slot : slot + 1] for block in plane.final]
                 observation = table.one(rows, payload.final_objects.get(slot, []))
             infos[k]["final_obs"], infos[k]["final_info"] = observation, info
-
-
-def _columns(plane: Plane) -> list[Array]:
-    return [*plane.observations, plane.rewards, plane.terminated, plane.truncated]

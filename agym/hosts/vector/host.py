@@ -254,7 +254,7 @@ class VectorHost:
             self._phases = self._rule.table[phases, ended.astype(np.int8)]
             held = (self._phases == Phase.HELD) & ~repeated
             if held.any():
-                write(self._rows_to_repeat, held, _columns(rows), held)
+                write(self._rows_to_repeat, held, rows.columns, held)
         if new_episodes.any():
             self._count_episodes(new_episodes)
         self._payload.objects = self._objects_of(rows.observations)
@@ -302,7 +302,7 @@ class VectorHost:
             result = self._env.step(actions)
             columns, info = check_step(self._layout, result, self._count)
             with self._guard:
-                write(_columns(rows), slice(None), columns)
+                write(rows.columns, slice(None), columns)
         ended = rows.terminated | rows.truncated
         resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
         self._over = np.zeros_like(ended) if resets else ended
@@ -362,7 +362,7 @@ class VectorHost:
     def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
         """Write kept rows, without reward; return the infos without theirs."""
         with self._guard:
-            write(_columns(rows), repeated, self._kept, repeated)
+            write(rows.columns, repeated, self._kept, repeated)
             rows.rewards[repeated] = 0.0
         return self._with(infos, {i: {} for i in np.flatnonzero(repeated).tolist() if infos})
 
@@ -513,7 +513,7 @@ class VectorHost:
                 write(rows.observations, [i], self._columns_of([state.observation]))
                 rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
             if episode.phase is Phase.HELD:
-                write(self._rows_to_repeat, [i], _columns(rows), [i])
+                write(self._rows_to_repeat, [i], rows.columns, [i])
             self._infos = [*self._infos]
             (self._infos[i],) = self._filter.running([state.info])
             if self._infos[i]:
@@ -567,7 +567,7 @@ class VectorHost:
     def _rows_to_repeat(self) -> list[Array]:
         """The kept rows, for writing. Many runs never need their memory."""
         if not self._kept:
-            self._kept = [np.empty_like(column) for column in _columns(self._plane(0))]
+            self._kept = [np.empty_like(column) for column in self._plane(0).columns]
         return self._kept
 
     def _columns_of(self, observations: Sequence[Any]) -> list[Array]:
@@ -614,8 +614,3 @@ class VectorHost:
     def _count_episodes(self, mask: Array) -> None:
         self._numbers += mask
         self._meter.begin_episodes(self.first, mask)
-
-
-def _columns(rows: Plane) -> list[Array]:
-    """Return the results of a step: observations, rewards and flags."""
-    return [*rows.observations, rows.rewards, rows.terminated, rows.truncated]

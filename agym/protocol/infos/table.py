@@ -17,7 +17,7 @@ used, since the kernel allocates no memory for pages that were never written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,14 +40,14 @@ MOST_REFUSED = 64
 ROOM, LEAST_ROOM, MOST_ROOM = 2 << 20, 2 << 10, 16 << 10
 
 
-def info_fields(name: str, count: int) -> dict[str, Field]:
-    """Return the arrays of an area of ``count`` rows."""
+def info_fields(name: str, planes: int, count: int) -> dict[str, Field]:
+    """Return the arrays of an area of ``count`` rows in each plane."""
     room = min(max(ROOM // count, LEAST_ROOM), MOST_ROOM)
     # With a power of two, all rows would begin in the same few cache lines (associativity).
     stride = room // ALIGNMENT * ALIGNMENT + ALIGNMENT
     return {
-        f"{name}.words": (np.dtype(np.int64), (count,)),
-        f"{name}.memory": (np.dtype(np.uint8), (count, stride)),
+        f"{name}.words": (np.dtype(np.int64), (planes, count)),
+        f"{name}.memory": (np.dtype(np.uint8), (planes, count, stride)),
     }
 
 
@@ -66,8 +66,9 @@ class InfoArea:
         bytes: All rows, end to end, each of ``stride`` bytes.
     """
 
-    def __init__(self, words: Array, memory: Array) -> None:
-        """Use two arrays, laid out by :func:`info_fields`."""
+    def __init__(self, arrays: Mapping[str, Array], name: str, plane: int) -> None:
+        """Use a plane of the arrays that :func:`info_fields` lays out."""
+        words, memory = arrays[f"{name}.words"][plane], arrays[f"{name}.memory"][plane]
         self.words = words.data
         self.bytes = memory.reshape(-1).data
         self.stride = memory.shape[1]
