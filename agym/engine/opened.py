@@ -95,7 +95,7 @@ class Opening:
         Raises:
             UsageError: Environments cannot move between workers, or there is no memory for them.
         """
-        if self.recycles and not description.movable:
+        if self.recycles and description.cancellable:
             raise UsageError(
                 "recycle= moves environments between worker processes, which coroutine environments"
                 " cannot do: leave it out"

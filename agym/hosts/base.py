@@ -196,7 +196,6 @@ def _describe(env: Any) -> Description:
         getattr(env, "spec", None),
         getattr(env, "render_mode", None),
         cancellable=is_coroutine_env(env),
-        movable=not is_coroutine_env(env),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import Space
@@ -28,10 +28,8 @@ def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int, *, least: int = 
         return range(num_envs)
     try:
         ids = tuple(sorted(int(i) for i in env_ids))
-        exact = all(
-            i == j and not isinstance(j, bool | np.bool_)
-            for i, j in zip(ids, sorted(env_ids), strict=True)
-        )
+        flags = any(isinstance(i, bool | np.bool_) for i in env_ids)
+        exact = not flags and ids == tuple(sorted(env_ids))
     except (TypeError, ValueError, OverflowError):
         exact = False
     if not exact:
@@ -80,9 +78,7 @@ def take_mask(
     return rest, masked, seed
 
 
-def parse_seeds(
-    seed: int | Sequence[int | None] | None, ids: Ids, given: Sequence[int] | None
-) -> list[int | None] | None:
+def parse_seeds(seed: Seeds, ids: Ids, given: Sequence[int] | None) -> list[int | None] | None:
     """Return one seed per environment, ``None`` for no seeds.
 
     Args:
@@ -96,7 +92,7 @@ def parse_seeds(
     """
     if seed is None:
         return None
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+    if is_integer(seed):
         seeds: list[int | None] = [int(seed) + i for i in ids]
     elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
         if len(seed) != len(ids):
@@ -106,8 +102,7 @@ def parse_seeds(
     else:
         raise UsageError(f"seed must be None, an integer or a sequence of them, not {seed!r}")
     for i, one in zip(ids, seeds, strict=True):
-        integer = isinstance(one, int | np.integer) and not isinstance(one, bool)
-        if one is not None and not (integer and one >= 0):
+        if one is not None and not (is_integer(one) and one >= 0):
             raise UsageError(
                 f"the seed of environment {i} is {one!r}: it must be an integer that is not"
                 " negative, or None"
@@ -137,10 +132,8 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
     Raises:
         UsageError: Not positive integers, ``max_envs`` below ``min_envs``, or a negative timeout.
     """
-    for name, value in (("min_envs", least), ("max_envs", most)):
-        if value is not None and (not isinstance(value, int | np.integer) or value < 1):
-            raise UsageError(f"{name}={value!r} must be a positive integer")
-    if most is not None and most < least:
+    check_count("min_envs", least)
+    if most is not None and check_count("max_envs", most) < least:
         raise UsageError(f"max_envs={most} is less than min_envs={least}")
     if timeout is not None and not (is_number(timeout) and timeout >= 0):
         raise UsageError(
@@ -175,7 +168,7 @@ def is_number(value: Any) -> bool:
     return number and not isinstance(value, bool)
 
 
-def is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> TypeGuard[int]:
     """Whether a value is an integer, Python's or NumPy's, and no flag."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 

@@ -47,22 +47,23 @@ def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
     return value
 
 
-def peek(env: Any, name: str) -> Any:
-    """Return an attribute's value, or a placeholder if it is missing or a method."""
+def get_attribute(env: Any, name: str) -> Any:
+    """Return an attribute, methods included, or a placeholder if it is missing."""
     try:
-        value = look_up(env, name)
+        return look_up(env, name)
     except AttributeError:
         return Placeholder.MISSING
+
+
+def peek(env: Any, name: str) -> Any:
+    """Return an attribute's value, or a placeholder if it is missing or a method."""
+    value = get_attribute(env, name)
     return Placeholder.METHOD if callable(value) else value
 
 
 def has_attribute(env: Any, name: str) -> bool:
     """Return whether the environment or a wrapper has an attribute, of any kind."""
-    try:
-        look_up(env, name)
-    except AttributeError:
-        return False
-    return True
+    return get_attribute(env, name) is not Placeholder.MISSING
 
 
 def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Placeholder | None:
@@ -83,19 +84,6 @@ def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Placehold
 
 
 # Called with an environment, where it runs: workers import them by name.
-
-
-def get_attribute(env: Any, name: str) -> Any:
-    """Return an attribute of the environment or of any wrapper around it, methods included."""
-    try:
-        return look_up(env, name)
-    except AttributeError:
-        return Placeholder.MISSING
-
-
-def set_attribute(env: Any, name: str, value: Any) -> None:
-    """Set an attribute of the outermost wrapper."""
-    setattr(env, name, value)
 
 
 def call_method(env: Any, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -95,14 +97,13 @@ class Layout:
 
     def join(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Any:
         """Nest values of the fixed and of the object leaves, each in order."""
+        return self.unflatten(self._merge(fixed, objects))
+
+    def _merge(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Sequence[Any]:
         if not self.objects:
-            return self.unflatten(fixed)
-        leaves: list[Any] = [None] * len(self.leaves)
-        for i, value in zip(self.fixed, fixed, strict=True):
-            leaves[i] = value
-        for i, value in zip(self.objects, objects, strict=True):
-            leaves[i] = value
-        return self.unflatten(leaves)
+            return fixed
+        leaves = zip([*self.fixed, *self.objects], [*fixed, *objects], strict=True)
+        return [value for _, value in sorted(leaves, key=itemgetter(0))]
 
     def preserves(self, value: Any) -> bool:
         """Return whether a value comes back from arrays with the same types of leaves."""
@@ -113,10 +114,7 @@ class Layout:
         self, columns: Sequence[Any], objects: Sequence[Sequence[Any]], count: int
     ) -> list[Any]:
         """Split a batch of each fixed leaf, and the object leaves, into ``count`` values."""
-        pairs = zip(self.fixed, columns, strict=True)
-        split = [self.leaves[i].split(column) for i, column in pairs]
-        objects = objects or [[]] * count
-        return [self.join([column[k] for column in split], objects[k]) for k in range(count)]
+        return self._split(self._merge(columns, [*zip(*objects, strict=True)]), count)
 
     def batch(self, values: Sequence[Any], *, cast: bool = False) -> Any:
         """Batch one value per environment: nested arrays, tuples for object leaves.
@@ -132,22 +130,20 @@ class Layout:
 
     def rows(self, batch: Any, count: int) -> list[Any]:
         """Split a batch (nested arrays, tuples for object leaves) into ``count`` values."""
+        return self._split(self.flatten(batch), count)
+
+    def _split(self, columns: Sequence[Any], count: int) -> list[Any]:
+        split = [leaf.split(batch) for leaf, batch in zip(self.leaves, columns, strict=True)]
         if self.single:
-            return self.leaves[0].split(batch)
-        if not self.leaves:
-            return [self.unflatten(()) for _ in range(count)]
-        columns = zip(self.leaves, self.flatten(batch), strict=True)
-        rows = zip(*(leaf.split(column) for leaf, column in columns), strict=True)
+            return split[0]
+        rows = zip(*split, strict=True) if split else [()] * count
         return [self.unflatten(row) for row in rows]
 
 
 def _walk(space: Space[Any], path: str) -> Iterator[Leaf]:
-    if isinstance(space, spaces.Dict):
-        for key, child in space.spaces.items():
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, child in _children(space).items():
             yield from _walk(child, f"{path}[{key!r}]")
-    elif isinstance(space, spaces.Tuple):
-        for i, child in enumerate(space.spaces):
-            yield from _walk(child, f"{path}[{i}]")
     elif isinstance(space, FIXED) and not np.dtype(space.dtype).hasobject:
         shape = tuple(space.shape or ())
         zero_dim = shape == () and isinstance(space, spaces.Box)
@@ -166,21 +162,19 @@ def _flattener(space: Space[Any]) -> Callable[[Any], list[Any]]:
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return lambda value: [value]
     children = _children(space)
-    keys, count = [*children], len(children)
+    keys = [*children]
     deep = any(isinstance(child, spaces.Dict | spaces.Tuple) for child in children.values())
     parts = [(key, _flattener(child)) for key, child in children.items()]
+    is_tuple = isinstance(space, spaces.Tuple)
 
     def flatten(value: Any) -> list[Any]:
+        if is_tuple and len(value) != len(keys):
+            raise ValueError(f"a tuple of {len(value)} where the space has {len(keys)}")
         if deep:
             return [leaf for key, part in parts for leaf in part(value[key])]
         return [value[key] for key in keys]
 
-    def flatten_tuple(value: Any) -> list[Any]:
-        if len(value) != count:
-            raise ValueError(f"a tuple of {len(value)} where the space has {count}")
-        return flatten(value) if deep else [*value]
-
-    return flatten if isinstance(space, spaces.Dict) else flatten_tuple
+    return flatten
 
 
 def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
@@ -200,7 +194,10 @@ def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
     try:
         if isinstance(space, spaces.Tuple) and len(value) != len(children):
             yield f"{path} has {len(value)} parts {wanted}"
-        found = {key: value[key] for key in children if not _lacks(value, key)}
+        found = {}
+        for key in children:
+            with suppress(KeyError):
+                found[key] = value[key]
         array = None if children else np.asarray(value)
     except Exception:
         yield f"{path} is of type {type(value).__name__} {wanted}"
@@ -214,14 +211,6 @@ def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
         yield f"{path} has dtype {array.dtype} {wanted}"
     elif array is not None and array.shape != space.shape:
         yield f"{path} has shape {array.shape} {wanted}"
-
-
-def _lacks(value: Any, key: Any) -> bool:
-    try:
-        value[key]
-    except KeyError:
-        return True
-    return False
 
 
 def _nester(space: Space[Any]) -> Callable[[Iterator[Any]], Any]:

@@ -44,7 +44,6 @@ from agym.protocol.attributes import (
     has_attribute,
     identity,
     is_wrapped,
-    set_attribute,
 )
 from agym.protocol.messages.operations import Call
 from agym.protocol.messages.resets import PerEnvOptions
@@ -290,7 +289,7 @@ class AgymVecEnv(VecEnv):
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
         """Set an attribute of the outermost wrapper around environments."""
-        self._apply(indices, set_attribute, attr_name, value)
+        self._apply(indices, setattr, attr_name, value)
 
     def env_method(
         self,

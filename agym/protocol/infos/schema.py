@@ -11,6 +11,7 @@ NumPy call per column of a batch. Each is the faster way for its side.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -20,13 +21,11 @@ import numpy as np
 
 from agym.protocol.typing import Array, Info
 
-# For each key, in order: the key, the kind of its value, and the details of that kind.
+# For each key, in order: the key, the exact type of its value, and the details of arrays and dicts.
 Signature = tuple[tuple[Any, ...], ...]
 
-# Python's own numbers: their names here, and their dtypes in memory.
-NAMES: dict[type, str] = {bool: "bool", int: "int", float: "float"}
-TYPES = {name: kind for kind, name in NAMES.items()}
-DTYPES = {"bool": np.dtype("?"), "int": np.dtype("q"), "float": np.dtype("d")}
+# Python's own numbers, which are 8 bytes in memory, or 1.
+NUMBERS = (bool, int, float)
 
 # More deeply nested dicts may contain themselves.
 DEPTH = 8
@@ -48,16 +47,16 @@ def signature_of(info: Info, depth: int = DEPTH) -> Signature | None:
 
 def _describe(value: Any, depth: int) -> tuple[Any, ...] | None:
     kind = type(value)
-    if kind in NAMES:
-        return (NAMES[kind],)
+    if kind in NUMBERS:
+        return (kind,)
     if isinstance(value, np.generic) and value.dtype.kind in "biufc":
-        # The letter also distinguishes types of one size, such as int_ and longlong.
-        return ("scalar", value.dtype.char) if kind is value.dtype.type else None
+        # The type also distinguishes numbers of one size, such as int_ and longlong.
+        return (kind,) if kind is value.dtype.type else None
     if kind is np.ndarray and value.dtype.kind in "biufc":
-        return ("array", value.dtype.str, value.shape)
+        return (kind, value.dtype.str, value.shape)
     if kind is dict and depth:
         inner = signature_of(value, depth - 1)
-        return None if inner is None else ("dict", inner)
+        return None if inner is None else (kind, inner)
     return None
 
 
@@ -74,11 +73,10 @@ class Schema:
         self.signature = signature
         digest = blake2b(repr(signature).encode(), digest_size=8).digest()
         self.id = int.from_bytes(digest, "little") >> 1 | 1
-        self.keys = tuple(entry[0] for entry in signature)
-        fields: list[_Field] = []
-        self._level = _Level(signature, fields)
-        self._fields = fields
-        self._struct = struct.Struct("=" + "".join(field.code for field in fields))
+        self._fields: list[_Field] = []
+        self._level = _Level(signature, self._fields)
+        self.keys = self._level.keys
+        self._struct = struct.Struct("=" + "".join(field.code for field in self._fields))
         self.size = self._struct.size
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -99,9 +97,8 @@ class Schema:
         """Create an array over each field; ``memory`` is all rows, ``uint8[n, bytes of a row]``."""
         columns, at = [], 0
         for field in self._fields:
-            strides = (memory.strides[0], *field.strides)
-            shape = (len(memory), *field.shape)
-            columns.append(np.ndarray(shape, field.dtype, memory, at, strides))
+            column = memory[:, at : at + field.nbytes].view(field.dtype)
+            columns.append(column.reshape(len(memory), *field.shape))
             at += field.room
         return columns
 
@@ -114,32 +111,27 @@ class Schema:
 
 
 class _Field:
-    """A number or an array in each row."""
+    """A number or an array in each row; ``details`` are an array's dtype and shape."""
 
-    def __init__(self, kind: str, *details: Any) -> None:
+    def __init__(self, kind: type, *details: Any) -> None:
         self._kind = kind
-        self.shape: tuple[int, ...] = ()
-        if kind in DTYPES:
-            self.dtype = DTYPES[kind]
-        else:
-            self.dtype = np.dtype(details[0])
-            self.shape = details[1] if kind == "array" else ()
-        probe = np.empty(self.shape, self.dtype)
-        self.strides = probe.strides
+        dtype, self.shape = details or (kind, ())
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.nbytes = self.dtype.itemsize * math.prod(self.shape)
         # Bytes are exact for any number; types that struct supports are faster.
-        code = None if kind == "array" else _code(self.dtype)
+        code = None if kind is np.ndarray else _code(self.dtype)
         self.raw = code is None
-        code = code or f"{probe.nbytes}s"
-        self.room = -(-probe.nbytes // ALIGNMENT) * ALIGNMENT
-        self.code = f"{code}{self.room - probe.nbytes}x"
+        self.room = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+        self.code = f"{code or f'{self.nbytes}s'}{self.room - self.nbytes}x"
 
-    def values(self, column: Array) -> Any:
+    def values(self, column: Array) -> list[Any]:
         """Return the values of a column with their original types."""
-        if self._kind in DTYPES:
-            return column.tolist()
-        if self._kind == "scalar":
-            return [*column]
-        return [row.copy() for row in _rows(column)]
+        if self._kind in NUMBERS:
+            values: list[Any] = column.tolist()
+            return values
+        if self._kind is np.ndarray:
+            return [column[k, ...].copy() for k in range(len(column))]
+        return [*column]
 
 
 def _code(dtype: np.dtype[Any]) -> str | None:
@@ -150,35 +142,27 @@ def _code(dtype: np.dtype[Any]) -> str | None:
     return {"?": "?", "d": "d"}.get(dtype.char)
 
 
-def _rows(column: Array) -> Any:
-    """Iterate over rows as arrays; iterating over a column of numbers would give scalars."""
-    return (
-        column if column.ndim > 1 else (column[k : k + 1].reshape(()) for k in range(len(column)))
-    )
-
-
 class _Level:
     """One dict of an info: its numbers and arrays first, then its dicts."""
 
     def __init__(self, signature: Signature, fields: list[_Field]) -> None:
-        self._keys = tuple(entry[0] for entry in signature)
-        self._types: list[type] = []
+        self.keys = tuple(entry[0] for entry in signature)
+        self._types: list[type] = [entry[1] for entry in signature]
         self._arrays: list[tuple[int, np.dtype[Any], tuple[int, ...]]] = []
         self._raw: list[int] = []
         self._plain: list[int] = []
         for i, (_, kind, *details) in enumerate(signature):
-            self._types.append(_type_of(kind, details))
-            if kind == "dict":
+            if kind is dict:
                 continue
             self._plain.append(i)
             field = _Field(kind, *details)
             fields.append(field)
-            if kind == "array":
+            if kind is np.ndarray:
                 self._arrays.append((i, field.dtype, field.shape))
-            elif field.raw:
+            if field.raw:
                 self._raw.append(i)
         self._nested = [
-            (i, _Level(entry[2], fields)) for i, entry in enumerate(signature) if entry[1] == "dict"
+            (i, _Level(entry[2], fields)) for i, entry in enumerate(signature) if entry[1] is dict
         ]
 
     def flatten(self, info: Info) -> list[Any] | None:
@@ -190,7 +174,6 @@ class _Level:
             array = mine[i]
             if (array.dtype is not dtype and array.dtype != dtype) or array.shape != shape:
                 return None
-            mine[i] = array.tobytes()
         for i in self._raw:
             mine[i] = mine[i].tobytes()
         if not self._nested:
@@ -198,7 +181,7 @@ class _Level:
         values = [mine[i] for i in self._plain]
         for i, level in self._nested:
             inner = mine[i]
-            more = level.flatten(inner) if (*inner,) == level._keys else None
+            more = level.flatten(inner) if (*inner,) == level.keys else None
             if more is None:
                 return None
             values += more
@@ -206,19 +189,12 @@ class _Level:
 
     def build(self, values: Iterator[list[Any]], count: int) -> list[Info]:
         """Build dicts from columns of values."""
-        columns: list[Any] = [None] * len(self._keys)
+        columns: list[Any] = [None] * len(self.keys)
         for i in self._plain:
             columns[i] = next(values)
         for i, level in self._nested:
             columns[i] = level.build(values, count)
-        keys = self._keys
+        keys = self.keys
         if not keys:
             return [{} for _ in range(count)]
         return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _type_of(kind: str, details: list[Any]) -> type:
-    if kind == "scalar":
-        scalar: type = np.dtype(details[0]).type
-        return scalar
-    return {"array": np.ndarray, "dict": dict, **TYPES}[kind]

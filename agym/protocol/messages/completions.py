@@ -119,8 +119,8 @@ class Description:
         metadata: Its metadata.
         spec: Its ``EnvSpec``, ``None`` if it has none.
         render_mode: Its render mode.
-        cancellable: Its operations can be cancelled, and it can be replaced alone meanwhile.
-        movable: Another worker can take it over between two episodes.
+        cancellable: Its operations can be cancelled, and it can be replaced alone meanwhile. But
+            no other worker can take it over.
         exact: Its observation space must equal that of the others.
     """
 
@@ -130,7 +130,6 @@ class Description:
     spec: Any
     render_mode: str | None
     cancellable: bool = False
-    movable: bool = True
     exact: bool = True
 
     def reads_as(self, other: Description) -> bool:
