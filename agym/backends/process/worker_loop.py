@@ -226,8 +226,6 @@ def _is_close(message: Buffer) -> bool:
 
 def pack_payload(payload: Payload) -> list[Buffer]:
     """Pack a payload; a value that cannot be sent becomes a failure of its environment."""
-    problems = [p.portable() if isinstance(p, Failure) else p for p in payload.problems]
-    payload.problems = problems
     answers: dict[str, dict[int, Any]] = {
         "info": payload.infos,
         "final_info": payload.final_infos,
@@ -251,5 +249,5 @@ def pack_payload(payload: Payload) -> list[Buffer]:
                 )
                 error.__cause__ = why
                 del by_id[env_id]
-                problems.append(Failure.of(error, env_id, "sending its answer").portable())
+                payload.problems.append(Failure.of(error, env_id, "sending its answer"))
     return pack(payload)

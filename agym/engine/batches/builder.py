@@ -396,7 +396,7 @@ class BatchBuilder:
             slot, plane = ids[k], table.planes[planes[k]]
             if self._vector_infos and "final_obs" in infos[k]:
                 continue  # it came with a batch of infos in vector form
-            info = payload.final_infos.get(slot) or self._reader.one(plane.final_infos, slot)
+            info = payload.final_infos.get(slot) or self._reader.read(plane.final_infos, [slot])[0]
             if FINAL_OBSERVATION in info:
                 observation = info.pop(FINAL_OBSERVATION)
             else:

@@ -182,13 +182,6 @@ class InfoReader:
                 " environments"
             ) from None
 
-    def one(self, area: InfoArea, slot: int) -> Info:
-        """Build the info of one environment."""
-        word = area.words[slot]
-        if not word:
-            return {}
-        return area.read(self._schema(word), slice(slot, slot + 1), 1)[0]
-
 
 def merge_infos(infos: list[Info], ids: Iterable[int], received: dict[int, Info]) -> None:
     """Add infos that came as messages: whole ones, or additions in transit (a fault)."""

@@ -8,7 +8,7 @@ per environment, which :func:`split_info` makes of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -35,11 +35,7 @@ class VectorInfos(Sequence[Info]):
     def __iter__(self) -> Iterator[Info]:
         return iter(self.split())
 
-    @overload
-    def __getitem__(self, index: int) -> Info: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Info]: ...
-    def __getitem__(self, index: int | slice) -> Info | list[Info]:
+    def __getitem__(self, index: Any) -> Any:
         return self.split()[index]
 
     def split(self) -> list[Info]:
@@ -61,9 +57,7 @@ def take_columns(info: Info, count: int) -> Info | None:
         The copy; ``None`` if a value has no row per environment.
     """
     columns: Info = {}
-    for key, value in info.items():
-        if _is_mask(key, info):
-            continue
+    for key, value, mask in _entries(info):
         column: Any
         if isinstance(value, dict):
             column = take_columns(value, count)
@@ -77,7 +71,6 @@ def take_columns(info: Info, count: int) -> Info | None:
                 column = None
         if column is None:
             return None
-        mask = info.get(f"_{key}")
         columns[key] = column
         columns[f"_{key}"] = np.ones(count, bool) if mask is None else np.array(mask, bool)
     return columns
@@ -91,11 +84,8 @@ def split_info(info: Info, count: int) -> list[Info]:
     if not info:
         return []
     rows: list[Info] = [{} for _ in range(count)]
-    for key, value in info.items():
-        if _is_mask(key, info):
-            continue
+    for key, value, mask in _entries(info):
         values = _values(value, count)
-        mask = info.get(f"_{key}")
         if mask is None:
             for row, one in zip(rows, values, strict=True):
                 row[key] = one
@@ -119,8 +109,11 @@ def _values(value: Any, count: int) -> Sequence[Any]:
     return list(array if array.ndim == 1 else array.copy())
 
 
-def _is_mask(key: Any, info: Info) -> bool:
-    return isinstance(key, str) and key.startswith("_") and key[1:] in info
+def _entries(info: Info) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each key with its value and its mask, ``None`` if there is none."""
+    for key, value in info.items():
+        if not (isinstance(key, str) and key.startswith("_") and key[1:] in info):
+            yield key, value, info.get(f"_{key}")
 
 
 def _has_rows(value: Any, count: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -76,9 +76,9 @@ class Failure:
             invalid=isinstance(exception, InvalidResult), **details,
         )  # fmt: skip
 
-    def portable(self) -> Failure:
-        """Remove what may not survive the transfer to another process."""
-        return replace(self, exception=None, pickled=_pack(self.exception))
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what survives the transfer to another process."""
+        return {**vars(self), "exception": None, "pickled": self.pickled or _pack(self.exception)}
 
     def to_exception(self) -> AgymError:
         """Build the error to raise, with the environment's own as its cause."""

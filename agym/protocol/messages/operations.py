@@ -43,9 +43,7 @@ class Operation(NamedTuple):
         """Return the part for the environments ``start:stop``."""
         if start == self.start and stop == self.stop:
             return self
-        message = self.message
-        if message.values is not None:
-            message = message.pick(range(start - self.start, stop - self.start))
+        message = self.message.pick(range(start - self.start, stop - self.start))
         return Operation(self.number, start, stop, message)
 
     def split(self, ids: range) -> list[Operation]:

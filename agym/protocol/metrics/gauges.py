@@ -36,13 +36,13 @@ MOST_ROUNDS = 32
 
 clock = time.perf_counter_ns
 
-# Of each environment: nanoseconds in which it waited under a limit of concurrency, and for a turn
-# under a rate limit; when its latest turn comes or came; and the sum of ``info["cost"]``.
-LIMIT_GAUGES = ("queued", "rate_waited", "rate_turn")
-
-# Gauges of a host, in its first environment's row, and of each environment.
+# Gauges of a host, in its first environment's row.
 HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
-ENV_GAUGES = ("steps", "episodes", "times", *LIMIT_GAUGES, "cost")
+
+# Gauges of each environment. The last are nanoseconds in which it waited under a limit of
+# concurrency, and for a turn under a rate limit; when its latest turn comes or came; and the sum of
+# ``info["cost"]``.
+ENV_GAUGES = ("steps", "episodes", "times", "queued", "rate_waited", "rate_turn", "cost")
 
 
 def gauge_fields(num_envs: int) -> dict[str, Field]:
@@ -50,7 +50,7 @@ def gauge_fields(num_envs: int) -> dict[str, Field]:
 
     A host's gauges are in its first environment's row.
     """
-    kinds = ("steps", "episodes", *HOST_GAUGES, *LIMIT_GAUGES)
+    kinds = (*HOST_GAUGES, *ENV_GAUGES)
     fields: dict[str, Field] = {kind: (np.dtype(np.int64), (num_envs,)) for kind in kinds}
     fields["times"] = np.dtype(np.uint32), (num_envs, BUCKETS)
     fields["cost"] = np.dtype(np.float64), (num_envs,)
