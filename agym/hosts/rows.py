@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from agym.errors import InvalidResult
-from agym.protocol.infos.table import FINAL_OBSERVATION, InfoArea, InfoWriter
+from agym.protocol.infos.table import FINAL_INFO, FINAL_OBSERVATION, InfoArea, InfoWriter
 from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.operations import GivenAction
 from agym.protocol.table import FIRST_BUFFER, Plane, SlotTable
@@ -220,28 +220,29 @@ class Results(Rows):
                 self.infos[slot - self.first] = info
                 self.table.planes[plane].infos.words[slot] = 0
 
-    def put_first(self, plane: int, slot: int, observation: Any, info: Info, extra: Extra) -> None:
-        """Replace the observation and the info of a row by the first of the next episode."""
+    def put_first(
+        self, plane: int, slot: int, observation: Any, info: Info, final: Info, extra: Extra
+    ) -> None:
+        """Replace the observation and the info of a row by the first of the next episode.
+
+        ``final`` is the info of the previous episode's end, as ``put_final`` returned it.
+        """
         with self.guard:
             row = self.plane(plane, slot, slot + 1)
             objects = self.write(row.observations, [observation], slot)
-            self._put_rest(plane, slot, objects, info, extra)
+            self._put_rest(plane, slot, objects, info, extra, final)
 
-    def put_final(self, plane: int, slot: int, observation: Any, info: Info, extra: Extra) -> None:
-        """Write what ended an episode."""
+    def put_final(self, plane: int, slot: int, observation: Any, info: Info, extra: Extra) -> Info:
+        """Write the observation that ended an episode; return the info for ``put_first``."""
         if self.here is not None:
             self.finals[slot] = copy_value(observation), copied(info)
-            return
+            return {}
         row = self.plane(plane, slot, slot + 1)
         with self.guard:
             objects = self.write(row.final, [observation], slot)
-            info = self.with_final(info, observation)
-            fits = self.writer.put(row.final_infos, slot, info)
-        # An empty payload saves a message, which takes longer than the step.
-        if objects:
+        if objects:  # an empty payload saves a message, which takes longer than the step
             extra.payload.final_objects.update(objects)
-        if not fits:
-            extra.payload.final_infos[slot] = copy_info(info)
+        return copied(self.with_final(info, observation))
 
     def put_info(self, area: InfoArea, slot: int, info: Info, extra: Extra) -> None:
         """Write an info to its row, or else into the payload."""
@@ -251,7 +252,13 @@ class Results(Rows):
             extra.made.infos.pop(slot, None)
 
     def _put_rest(
-        self, plane: int, slot: int, objects: dict[int, list[Any]] | None, info: Info, extra: Extra
+        self,
+        plane: int,
+        slot: int,
+        objects: dict[int, list[Any]] | None,
+        info: Info,
+        extra: Extra,
+        final: Info | None = None,
     ) -> None:
         if objects is not None:
             self.note_objects(objects, extra)
@@ -259,6 +266,8 @@ class Results(Rows):
         if self.here is not None:
             self.here[slot - self.first] = copied(info)
             return
+        if final:
+            info = {**(info or {}), FINAL_INFO: final}
         if info:
             self.blank += 1
         self.put_info(self.table.planes[plane].infos, slot, info, extra)

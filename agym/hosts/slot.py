@@ -294,9 +294,9 @@ class Slot:
 
     def _reset_now(self, result: StepResult, info: Info, plane: int) -> Program[None]:
         results = self.shared.results
-        results.put_final(plane, self.id, result[0], info, self.extra)
+        final = results.put_final(plane, self.id, result[0], info, self.extra)
         observation, info = self.started((yield self.restart_episode()))
-        results.put_first(plane, self.id, observation, info, self.extra)
+        results.put_first(plane, self.id, observation, info, final, self.extra)
 
     # ---------------------------------------------------------------- calls
 

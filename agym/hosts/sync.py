@@ -23,7 +23,7 @@ from agym.hosts.rows import REWARD, Extra, StepResult, copied, write_column, wri
 from agym.hosts.slot import PROGRAMS, Program, Slot, Stopped, T, close_env
 from agym.hosts.snapshots.codecs import Registered, learn
 from agym.hosts.snapshots.ways import Proof
-from agym.protocol.infos.table import FINAL_OBSERVATION
+from agym.protocol.infos.table import FINAL_INFO, FINAL_OBSERVATION
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import Operation, Step
@@ -188,10 +188,10 @@ class SyncHost(Host):
             return infos
         results.blank += 1
         area = results.table.planes[plane].infos
+        for env_id, (observation, final) in finals.items():
+            infos[env_id - self.first][FINAL_INFO] = {**final, FINAL_OBSERVATION: observation}
         for env_id, info in enumerate(infos, self.first):
             results.put_info(area, env_id, info, extra)
-        for env_id, (observation, final) in finals.items():
-            extra.payload.final_infos[env_id] = {**final, FINAL_OBSERVATION: observation}
         return extra.take(results.writer) or Payload()
 
     def _step_range(

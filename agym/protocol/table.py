@@ -35,7 +35,6 @@ from agym.protocol.typing import Array
 
 # Planes: for batches of all environments, for operations on some, for batches that the caller may
 # lease (the previous batch, the latest, the one being written, and one spare), for rollout buffers.
-WHOLE = range(2)
 PARTIAL = range(2, 5)
 PLANES = 5
 LEASABLE = 4
@@ -52,8 +51,7 @@ LEASE_BYTES = 256 * 1024
 class Plane:
     """One set of results: arrays, or lists of arrays, with a row per slot.
 
-    Infos, and those of finished episodes, are in areas of the whole plane, which are indexed by
-    slot also in views of some rows.
+    Infos are in an area of the whole plane, which is indexed by slot also in views of some rows.
 
     Attributes:
         unflagged: A host's mark that no flag is set in these rows.
@@ -66,7 +64,6 @@ class Plane:
     terminated: Array
     truncated: Array
     infos: InfoArea
-    final_infos: InfoArea
     unflagged: int = 0
     blank: int = 0
 
@@ -84,7 +81,6 @@ class Plane:
             self.terminated[index],
             self.truncated[index],
             self.infos,
-            self.final_infos,
         )
 
 
@@ -160,19 +156,14 @@ class SlotTable:
         fields = {f"action{i}": _field(action, i, n) for i in action.fixed}
         fields.update(self._plane_fields(self.leasable.stop, n))
         fields.update(gauge_fields(n))
-        for name, rows in (("infos", n), ("final_infos", n if final else 1)):
-            fields.update(info_fields(name, PLANES, rows))  # last, since most is never touched
+        fields.update(info_fields(PLANES, n))  # last, since most of it is never touched
         self.arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
         arrays = self.arena.carve(fields)
         self.actions = [arrays[f"action{i}"] for i in action.fixed]
-        areas = [
-            (InfoArea(arrays, "infos", p), InfoArea(arrays, "final_infos", p))
-            for p in range(PLANES)
-        ]
-        self.stacked = self._plane(arrays, *areas[0])
+        self.stacked = self._plane(arrays, InfoArea(arrays, 0))
         self.planes = PlanesByNumber((p, self.stacked.at(p)) for p in range(self.leasable.stop))
-        for p, (infos, final_infos) in enumerate(areas):
-            self.planes[p].infos, self.planes[p].final_infos = infos, final_infos
+        for p in range(1, PLANES):
+            self.planes[p].infos = InfoArea(arrays, p)
         self.gauges = Gauges({name: arrays[name] for name in gauge_fields(n)})
 
     def _plane_fields(self, *rows: int) -> dict[str, Field]:
@@ -184,7 +175,7 @@ class SlotTable:
                 fields[f"final{i}"] = fields[f"observation{i}"]
         return fields
 
-    def _plane(self, arrays: Mapping[str, Array], infos: InfoArea, final_infos: InfoArea) -> Plane:
+    def _plane(self, arrays: Mapping[str, Array], infos: InfoArea) -> Plane:
         leaves = self.observation.fixed
         return Plane(
             [arrays[f"observation{i}"] for i in leaves],
@@ -193,7 +184,6 @@ class SlotTable:
             arrays["terminated"],
             arrays["truncated"],
             infos,
-            final_infos,
         )
 
     def stack(
@@ -205,8 +195,7 @@ class SlotTable:
         """
         fields = self._plane_fields(count, self.num_envs)
         arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
-        plane = self.planes[0]
-        return self._plane(arena.carve(fields), plane.infos, plane.final_infos), arena
+        return self._plane(arena.carve(fields), self.planes[0].infos), arena
 
     def extend(self, planes: range, descriptor: int | None = None) -> Extension:
         """Add planes with new numbers, in memory of their own or that of a descriptor."""

@@ -28,7 +28,6 @@ class RowTransfer(NamedTuple):
         infos: Infos that were written to the table, if any.
         ended: The environments whose final observations are included.
         final: Their final observations, one column per leaf.
-        final_infos: The infos of these, if any.
     """
 
     plane: int
@@ -37,7 +36,6 @@ class RowTransfer(NamedTuple):
     infos: InfoRows | None
     ended: Array | None
     final: list[Array]
-    final_infos: InfoRows | None
 
 
 def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int) -> RowTransfer:
@@ -52,16 +50,14 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
     index = _index(named)
     columns = [column[index] for column in rows.columns]
     infos = rows.infos.take(index, info_bytes) if info_bytes else None
-    transfer = RowTransfer(plane, named, columns, infos, None, [], None)
+    transfer = RowTransfer(plane, named, columns, infos, None, [])
     if not table.final:
         return transfer
     done = np.flatnonzero(columns[-2] | columns[-1])
     if not len(done):
         return transfer
     ended = done + ids[0] if isinstance(index, slice) else index[done]
-    final_infos = rows.final_infos.take(ended, info_bytes) if info_bytes else None
-    final = [block[ended] for block in rows.final]
-    return transfer._replace(ended=ended, final=final, final_infos=final_infos)
+    return transfer._replace(ended=ended, final=[block[ended] for block in rows.final])
 
 
 def put_rows(table: SlotTable, transfer: RowTransfer) -> None:
@@ -74,7 +70,6 @@ def put_rows(table: SlotTable, transfer: RowTransfer) -> None:
     if transfer.ended is not None:
         for block, column in zip(rows.final, transfer.final, strict=True):
             block[transfer.ended] = column
-        rows.final_infos.put(transfer.ended, transfer.final_infos)
 
 
 def _index(ids: tuple[int, int] | Array) -> Any:

@@ -44,13 +44,11 @@ def test_rows_arrive_as_they_were(space: Space[Any], chosen: set[int], plane: in
         assert there.rewards[slot] == here.rewards[slot]
         ended = bool(there.terminated[slot] or there.truncated[slot])
         assert ended == bool(here.terminated[slot] or here.truncated[slot])
-        areas = [(there.infos, here.infos)]
         if ended:
-            areas.append((there.final_infos, here.final_infos))
             for one, other in zip(there.final, here.final, strict=True):
                 assert_same(one[slot], other[slot])
-        for one, other in areas:
-            assert one.words[slot] == other.words[slot]
-            if one.words[slot]:
-                first, last = slot * one.stride, slot * one.stride + size
-                assert bytes(one.bytes[first:last]) == bytes(other.bytes[first:last])
+        theirs_infos, infos = there.infos, here.infos
+        assert theirs_infos.words[slot] == infos.words[slot]
+        if infos.words[slot]:
+            first, last = slot * infos.stride, slot * infos.stride + size
+            assert bytes(theirs_infos.bytes[first:last]) == bytes(infos.bytes[first:last])

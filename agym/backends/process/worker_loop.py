@@ -228,7 +228,6 @@ def pack_payload(payload: Payload) -> list[Buffer]:
     """Pack a payload; a value that cannot be sent becomes a failure of its environment."""
     answers: dict[str, dict[int, Any]] = {
         "info": payload.infos,
-        "final_info": payload.final_infos,
         "observation": payload.objects,
         "final observation": payload.final_objects,
         "what it gave": payload.values,

@@ -30,7 +30,7 @@ from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.protocol.arguments import Ids
 from agym.protocol.infos.schema import Schema
-from agym.protocol.infos.table import FINAL_OBSERVATION, InfoReader, merge_infos
+from agym.protocol.infos.table import FINAL_INFO, FINAL_OBSERVATION, InfoReader, merge_infos
 from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.memory import Leased
 from agym.protocol.messages.completions import Payload
@@ -396,7 +396,7 @@ class BatchBuilder:
             slot, plane = ids[k], table.planes[planes[k]]
             if self._vector_infos and "final_obs" in infos[k]:
                 continue  # it came with a batch of infos in vector form
-            info = payload.final_infos.get(slot) or self._reader.read(plane.final_infos, [slot])[0]
+            info = infos[k].pop(FINAL_INFO, {})
             if FINAL_OBSERVATION in info:
                 observation = info.pop(FINAL_OBSERVATION)
             else:

@@ -34,6 +34,7 @@ from agym.hosts.vector.batch import check_observations, check_reset, check_step,
 from agym.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
 from agym.protocol.infos.policy import InfoFilter, InfoPolicy
+from agym.protocol.infos.table import FINAL_INFO
 from agym.protocol.infos.vector import VectorInfos, split_info, take_columns
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
@@ -108,6 +109,8 @@ class VectorHost:
         # Those of the latest rows, for snapshots.
         self._infos = [*self._no_infos]
         self._payload = Payload()
+        # By environment, the info that ended an episode, under same-step autoreset.
+        self._finals: dict[int, Info] = {}
         self._resetting = False
         self._injected_faults: list[InjectedFault] = []
         # How many episodes of each environment have begun.
@@ -173,7 +176,7 @@ class VectorHost:
     def run(self, operation: Operation) -> Completion:
         """Run one operation; what the VectorEnv raises is in the completion."""
         _, start, stop, message = operation
-        self._payload, self._resetting = Payload(), False
+        self._payload, self._finals, self._resetting = Payload(), {}, False
         begun = clock()
         try:
             if isinstance(message, Step):
@@ -356,7 +359,7 @@ class VectorHost:
                 finals = {i: self._rows.with_final(final, batch[i]) for i, final in finals.items()}
         if not self._rule.resets_now:
             return self._with(infos, finals)
-        self._payload.final_infos = {self.first + i: final for i, final in finals.items() if final}
+        self._finals = {self.first + i: final for i, final in finals.items() if final}
         return infos
 
     def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
@@ -373,7 +376,7 @@ class VectorHost:
             with self._guard:
                 write(rows.final, left, rows.observations, left)
             for i in np.flatnonzero(left).tolist() if infos else ():
-                self._payload.final_infos[self.first + i] = infos[i]
+                self._finals[self.first + i] = infos[i]
             infos = self._reset_rows(left, rows, infos)
         self._payload.final_objects = self._objects_of(rows.final, ended)
         return infos
@@ -561,7 +564,7 @@ class VectorHost:
         observations = [*rows.observations, *self._objects_here]
         final = [*rows.final, *self._final_objects] if self.table.final else []
         scalars = rows.rewards, rows.terminated, rows.truncated
-        return Plane(observations, final, *scalars, rows.infos, rows.final_infos)
+        return Plane(observations, final, *scalars, rows.infos)
 
     @property
     def _rows_to_repeat(self) -> list[Array]:
@@ -600,16 +603,15 @@ class VectorHost:
             if infos.columns:
                 self._payload.vector_infos[self.first] = infos.copy()  # the caller's to change
             return
-        finals = self._payload.final_infos
-        for slot, info in [*enumerate(infos, self.first), *finals.items()]:
+        for slot, info in [*enumerate(infos, self.first), *self._finals.items()]:
             self._meter.spent(slot, info)
-        if self._filter.active:
-            finals.clear()
         for slot, info in enumerate(self._filter.running(infos), self.first):
             if self.first and "env_id" in info:  # a VectorEnv counts its own from 0
                 info["env_id"] += self.first
             if info:
                 self._payload.infos[slot] = info
+        for slot, final in () if self._filter.active else self._finals.items():
+            self._payload.infos[slot] = {**self._payload.infos.get(slot, {}), FINAL_INFO: final}
 
     def _count_episodes(self, mask: Array) -> None:
         self._numbers += mask

@@ -27,8 +27,9 @@ from agym.protocol.infos.schema import Schema, signature_of
 from agym.protocol.memory import ALIGNMENT, Field
 from agym.protocol.typing import Array, Info
 
-# Key of a final observation in its info, if the slot table would change the observation's type.
-FINAL_OBSERVATION = "agym.final_obs"
+# Under same-step autoreset: the key, in an info on its way to the caller, of the info that ended an
+# episode; and in that, of the final observation, if the slot table would change its type.
+FINAL_INFO, FINAL_OBSERVATION = "agym.final_info", "agym.final_obs"
 
 # Schemas per host; infos that need more travel as messages.
 MOST_SCHEMAS = 16
@@ -40,14 +41,14 @@ MOST_REFUSED = 64
 ROOM, LEAST_ROOM, MOST_ROOM = 2 << 20, 2 << 10, 16 << 10
 
 
-def info_fields(name: str, planes: int, count: int) -> dict[str, Field]:
+def info_fields(planes: int, count: int) -> dict[str, Field]:
     """Return the arrays of an area of ``count`` rows in each plane."""
     room = min(max(ROOM // count, LEAST_ROOM), MOST_ROOM)
     # With a power of two, all rows would begin in the same few cache lines (associativity).
     stride = room // ALIGNMENT * ALIGNMENT + ALIGNMENT
     return {
-        f"{name}.words": (np.dtype(np.int64), (planes, count)),
-        f"{name}.memory": (np.dtype(np.uint8), (planes, count, stride)),
+        "infos.words": (np.dtype(np.int64), (planes, count)),
+        "infos.memory": (np.dtype(np.uint8), (planes, count, stride)),
     }
 
 
@@ -66,9 +67,9 @@ class InfoArea:
         bytes: All rows, end to end, each of ``stride`` bytes.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], name: str, plane: int) -> None:
+    def __init__(self, arrays: Mapping[str, Array], plane: int) -> None:
         """Use a plane of the arrays that :func:`info_fields` lays out."""
-        words, memory = arrays[f"{name}.words"][plane], arrays[f"{name}.memory"][plane]
+        words, memory = arrays["infos.words"][plane], arrays["infos.memory"][plane]
         self.words = words.data
         self.bytes = memory.reshape(-1).data
         self.stride = memory.shape[1]

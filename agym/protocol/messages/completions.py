@@ -22,7 +22,6 @@ class Payload:
     Attributes:
         infos: Infos by environment that are not empty and not in the table.
         vector_infos: Infos of whole workers in vector form, by their first environment.
-        final_infos: Infos of the steps that finished episodes, likewise.
         objects: Observation leaves without a fixed size, by environment.
         final_objects: The same of final observations.
         values: Results of render, call and get_attr, by environment.
@@ -34,7 +33,6 @@ class Payload:
 
     infos: dict[int, dict[str, Any]] = field(default_factory=dict)
     vector_infos: dict[int, VectorInfos] = field(default_factory=dict)
-    final_infos: dict[int, dict[str, Any]] = field(default_factory=dict)
     objects: dict[int, list[Any]] = field(default_factory=dict)
     final_objects: dict[int, list[Any]] = field(default_factory=dict)
     values: dict[int, Any] = field(default_factory=dict)
@@ -65,7 +63,7 @@ class Payload:
 
 
 _BY_ENV = (
-    "infos", "vector_infos", "final_infos", "objects", "final_objects", "values", "starts", "nexts",
+    "infos", "vector_infos", "objects", "final_objects", "values", "starts", "nexts",
 )  # fmt: skip
 
 
