@@ -315,9 +315,8 @@ class Pool:
 
     def _submit(self, operation: Operation) -> None:
         """Start an operation, each part by ``post``."""
-        split = operation.split if self._kind.splits else operation.slice
         for port, ids in self._routes:
-            for part in split(ids):
+            for part in operation.split(ids, sent_by_env=self._kind.splits):
                 if port.death is None:
                     port.record(part)
                     port.post(part)

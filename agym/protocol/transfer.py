@@ -9,7 +9,7 @@ bytes in which they were written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class RowTransfer(NamedTuple):
 
     Attributes:
         plane: The plane to write.
-        ids: First environment and one past the last, or all ids.
+        ids: Adjacent environments as a slice, others as an array of ids.
         columns: Observations (one per leaf), rewards and the two flags; a row per environment.
         infos: Infos that were written to the table, if any.
         ended: The environments whose final observations are included.
@@ -31,7 +31,7 @@ class RowTransfer(NamedTuple):
     """
 
     plane: int
-    ids: tuple[int, int] | Array
+    ids: slice | Array
     columns: list[Array]
     infos: InfoRows | None
     ended: Array | None
@@ -46,31 +46,22 @@ def take_rows(table: SlotTable, plane: int, ids: Sequence[int], info_bytes: int)
     """
     rows = table.planes[plane]
     whole = ids[-1] - ids[0] + 1 == len(ids)
-    named = (ids[0], ids[-1] + 1) if whole else np.array(ids, np.int64)
-    index = _index(named)
+    index = slice(ids[0], ids[-1] + 1) if whole else np.array(ids)
     columns = [column[index] for column in rows.columns]
     infos = rows.infos.take(index, info_bytes) if info_bytes else None
-    transfer = RowTransfer(plane, named, columns, infos, None, [])
-    if not table.final:
-        return transfer
-    done = np.flatnonzero(columns[-2] | columns[-1])
-    if not len(done):
-        return transfer
-    ended = done + ids[0] if isinstance(index, slice) else index[done]
-    return transfer._replace(ended=ended, final=[block[ended] for block in rows.final])
+    done = columns[-2] | columns[-1]
+    if not table.final or not done.any():
+        return RowTransfer(plane, index, columns, infos, None, [])
+    ended = np.array(ids)[done]
+    return RowTransfer(plane, index, columns, infos, ended, [block[ended] for block in rows.final])
 
 
 def put_rows(table: SlotTable, transfer: RowTransfer) -> None:
     """Unpack rows into their plane."""
     rows = table.planes[transfer.plane]
-    index = _index(transfer.ids)
     for block, column in zip(rows.columns, transfer.columns, strict=True):
-        block[index] = column
-    rows.infos.put(index, transfer.infos)
+        block[transfer.ids] = column
+    rows.infos.put(transfer.ids, transfer.infos)
     if transfer.ended is not None:
         for block, column in zip(rows.final, transfer.final, strict=True):
             block[transfer.ended] = column
-
-
-def _index(ids: tuple[int, int] | Array) -> Any:
-    return slice(*ids) if isinstance(ids, tuple) else ids

@@ -51,14 +51,12 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return value
     if id(value) in memo:  # it contains itself
         return memo[id(value)]
+    if kind in (tuple, set):
+        return kind(_copy(part, memo) for part in value)
+    copied: Any = kind()
+    memo[id(value)] = copied
     if kind is dict:
-        copied: dict[Any, Any] = {}
-        memo[id(value)] = copied
         copied.update((key, _copy(part, memo)) for key, part in value.items())
-        return copied
-    if kind is list:
-        parts: list[Any] = []
-        memo[id(value)] = parts
-        parts.extend(_copy(part, memo) for part in value)
-        return parts
-    return kind(_copy(part, memo) for part in value)
+    else:
+        copied.extend(_copy(part, memo) for part in value)
+    return copied

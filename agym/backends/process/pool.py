@@ -54,9 +54,10 @@ class RemotePool(Pool):
 
     def _submit(self, operation: Operation) -> None:
         """Pack all parts before sending any, so that a failure leaves nothing half done."""
-        split = operation.split if self._kind.splits else operation.slice
         messages = [
-            (port, part, port.pack(part)) for port, ids in self._routes for part in split(ids)
+            (port, part, port.pack(part))
+            for port, ids in self._routes
+            for part in operation.split(ids, sent_by_env=self._kind.splits)
         ]
         for port, part, message in messages:
             if port.death is None:

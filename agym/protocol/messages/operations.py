@@ -46,20 +46,15 @@ class Operation(NamedTuple):
         message = self.message.pick(range(start - self.start, stop - self.start))
         return Operation(self.number, start, stop, message)
 
-    def split(self, ids: range) -> list[Operation]:
-        """Return the parts that a worker with the environments ``ids`` runs in one go.
+    def split(self, ids: range, *, sent_by_env: bool = True) -> list[Operation]:
+        """Return the parts that a worker with the environments ``ids`` runs in one go, if any.
 
-        Sent steps are split by environment, so that each completes by itself.
+        Sent steps are split by environment, so that each completes by itself, or not.
         """
-        if type(self.message) is Step and self.message.sent:
-            alone = range(max(self.start, ids.start), min(self.stop, ids.stop))
-            return [self.part(i, i + 1) for i in alone]
-        return self.slice(ids)
-
-    def slice(self, ids: range) -> list[Operation]:
-        """Return the part for the environments ``ids``, if it is not empty."""
         start = max(ids.start, self.start)
         stop = min(ids.stop, self.stop)
+        if sent_by_env and type(self.message) is Step and self.message.sent:
+            return [self.part(i, i + 1) for i in range(start, stop)]
         return [self.part(start, stop)] if start < stop else []
 
     def join(self, behind: Operation) -> Operation:
