@@ -76,9 +76,13 @@ class Completion(NamedTuple):
     payload: Payload | None = None
 
     @property
+    def has_problems(self) -> bool:
+        return self.payload is not None and bool(self.payload.problems)
+
+    @property
     def num_without_problem(self) -> int:
         """How many environments have completed it without a problem; 0 if any has one."""
-        return 0 if self.payload and self.payload.problems else self.stop - self.start
+        return 0 if self.has_problems else self.stop - self.start
 
 
 def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
@@ -92,19 +96,15 @@ def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
         return completions
     joined = [completions[0]]
     for completion in completions[1:]:
-        number, start, stop, payload = completion
-        last, first, end, merged = joined[-1]
-        if number != last or start != end or _has_problems(payload) or _has_problems(merged):
+        last, payload = joined[-1], completion.payload
+        adjacent = (completion.number, completion.start) == (last.number, last.stop)
+        if not adjacent or completion.has_problems or last.has_problems:
             joined.append(completion)
             continue
-        if merged is not None and payload is not None:
-            merged.merge(payload)
-        joined[-1] = Completion(number, first, stop, merged or payload)
+        if last.payload is not None and payload is not None:
+            last.payload.merge(payload)
+        joined[-1] = last._replace(stop=completion.stop, payload=last.payload or payload)
     return joined
-
-
-def _has_problems(payload: Payload | None) -> bool:
-    return payload is not None and bool(payload.problems)
 
 
 @dataclass(frozen=True)

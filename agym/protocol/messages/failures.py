@@ -112,13 +112,9 @@ class Failure:
 def behind(where: TracebackType | None, *modules: str) -> TracebackType | None:
     """Return a traceback without its first frames that are in some modules, unless all are."""
     inner = where
-    while inner is not None and _module_of(inner).startswith(modules):
+    while inner is not None and str(inner.tb_frame.f_globals.get("__name__")).startswith(modules):
         inner = inner.tb_next
     return inner or where
-
-
-def _module_of(where: TracebackType) -> str:
-    return str(where.tb_frame.f_globals.get("__name__"))
 
 
 def _pack(exception: BaseException | None) -> bytes:
@@ -179,7 +175,10 @@ class WorkerDeath:
     def to_exception(self) -> AgymError:
         """Build the error to raise."""
         held = name_range(self.env_ids)
-        doing = "".join(f"; {what}: {ids}" for what, ids in self._doing())
+        by_kind: dict[str, list[int]] = {}
+        for i, kind in self.operations.items():
+            by_kind.setdefault(kind, []).append(i)
+        doing = "".join(f"; {kind}: {name_ids(ids)}" for kind, ids in by_kind.items())
         running = "" if self.running is None else f"; environment {self.running} was running"
         who = f"worker {self.worker}" + (f" (pid {self.pid})" if self.pid else "")
         remedy = " All others stay usable; restart() brings these back"
@@ -198,12 +197,6 @@ class WorkerDeath:
         )
         died.__cause__ = self.cause
         return died
-
-    def _doing(self) -> list[tuple[str, str]]:
-        by_kind: dict[str, list[int]] = {}
-        for i, kind in self.operations.items():
-            by_kind.setdefault(kind, []).append(i)
-        return [(kind, name_ids(ids)) for kind, ids in by_kind.items()]
 
 
 def name_ids(ids: Sequence[int]) -> str:
