@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections.abc import Mapping
@@ -28,14 +29,19 @@ class Arena:
 
     The memory lives as long as any array in it, also after :meth:`close`, which only closes the
     file descriptor.
+
+    Attributes:
+        arrays: Its arrays by name.
     """
 
-    def __init__(self, size: int, *, shared: bool = False, descriptor: int | None = None) -> None:
-        """Allocate ``size`` bytes: on the heap, as new shared memory, or from a descriptor.
+    def __init__(
+        self, fields: Mapping[str, Field], *, shared: bool = False, descriptor: int | None = None
+    ) -> None:
+        """Allocate some arrays: on the heap, as new shared memory, or from a descriptor.
 
         A descriptor is of memory that another process shared, and is owned by the arena.
         """
-        self.size = max(size, ALIGNMENT)
+        self.size = max(sum(map(_room, fields.values())), ALIGNMENT)
         self.descriptor: int | None = descriptor
         if shared and descriptor is None:
             self.descriptor = shared_memory(self.size)
@@ -44,24 +50,17 @@ class Arena:
             self._memory = _pages(self.size)
         else:
             self._memory = mmap.mmap(self.descriptor, self.size)
-
-    def carve(self, fields: Mapping[str, Field]) -> dict[str, np.ndarray[Any, Any]]:
-        """Create arrays over the memory, in order."""
-        arrays, offset = {}, 0
-        for name, (dtype, shape) in fields.items():
-            arrays[name] = np.ndarray(shape, dtype, buffer=self._memory, offset=offset)
-            offset += _room(dtype, shape)
-        return arrays
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
+        offset = 0
+        for name, field in fields.items():
+            dtype, shape = field
+            self.arrays[name] = np.ndarray(shape, dtype, buffer=self._memory, offset=offset)
+            offset += _room(field)
 
     @property
     def memory(self) -> np.ndarray[Any, Any]:
         """All of the memory as ``uint8[size]``, aligned to a page and alone on its pages."""
         return np.ndarray(self.size, np.uint8, buffer=self._memory)
-
-    @staticmethod
-    def size_of(fields: Mapping[str, Field]) -> int:
-        """Return the bytes that :meth:`carve` needs for these arrays."""
-        return sum(_room(dtype, shape) for dtype, shape in fields.values())
 
     def close(self) -> None:
         """Close the descriptor. The mapping itself ends with its last array."""
@@ -78,8 +77,9 @@ def _pages(size: int) -> np.ndarray[Any, Any]:
     return block[start : start + whole]
 
 
-def _room(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+def _room(field: Field) -> int:
+    dtype, shape = field
+    size = math.prod(shape) * dtype.itemsize
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 

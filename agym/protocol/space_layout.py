@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -71,6 +70,8 @@ class Layout:
         self.leaves = tuple(_walk(space, ""))
         self.fixed = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is not None]
         self.objects = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is None]
+        # Where each leaf is in a list of the fixed ones and then the others.
+        self._order = np.argsort([*self.fixed, *self.objects]).tolist()
         self.single = not isinstance(space, spaces.Dict | spaces.Tuple)
         self._flatten, self._nest = _flattener(space), _nester(space)
 
@@ -102,8 +103,8 @@ class Layout:
     def _merge(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Sequence[Any]:
         if not self.objects:
             return fixed
-        leaves = zip([*self.fixed, *self.objects], [*fixed, *objects], strict=True)
-        return [value for _, value in sorted(leaves, key=itemgetter(0))]
+        values = [*fixed, *objects]
+        return [values[k] for k in self._order]
 
     def preserves(self, value: Any) -> bool:
         """Return whether a value comes back from arrays with the same types of leaves."""
@@ -133,9 +134,9 @@ class Layout:
         return self._split(self.flatten(batch), count)
 
     def _split(self, columns: Sequence[Any], count: int) -> list[Any]:
-        split = [leaf.split(batch) for leaf, batch in zip(self.leaves, columns, strict=True)]
         if self.single:
-            return split[0]
+            return self.leaves[0].split(columns[0])
+        split = [leaf.split(batch) for leaf, batch in zip(self.leaves, columns, strict=True)]
         rows = zip(*split, strict=True) if split else [()] * count
         return [self.unflatten(row) for row in rows]
 
@@ -172,7 +173,7 @@ def _flattener(space: Space[Any]) -> Callable[[Any], list[Any]]:
             raise ValueError(f"a tuple of {len(value)} where the space has {len(keys)}")
         if deep:
             return [leaf for key, part in parts for leaf in part(value[key])]
-        return [value[key] for key in keys]
+        return [*value] if is_tuple else [value[key] for key in keys]
 
     return flatten
 

@@ -157,8 +157,8 @@ class SlotTable:
         fields.update(self._plane_fields(self.leasable.stop, n))
         fields.update(gauge_fields(n))
         fields.update(info_fields(PLANES, n))  # last, since most of it is never touched
-        self.arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
-        arrays = self.arena.carve(fields)
+        self.arena = Arena(fields, shared=shared, descriptor=descriptor)
+        arrays = self.arena.arrays
         self.actions = [arrays[f"action{i}"] for i in action.fixed]
         self.stacked = self._plane(arrays, InfoArea(arrays, 0))
         self.planes = PlanesByNumber((p, self.stacked.at(p)) for p in range(self.leasable.stop))
@@ -194,8 +194,8 @@ class SlotTable:
         ``shared`` and ``descriptor`` are those of the constructor.
         """
         fields = self._plane_fields(count, self.num_envs)
-        arena = Arena(Arena.size_of(fields), shared=shared, descriptor=descriptor)
-        return self._plane(arena.carve(fields), self.planes[0].infos), arena
+        arena = Arena(fields, shared=shared, descriptor=descriptor)
+        return self._plane(arena.arrays, self.planes[0].infos), arena
 
     def extend(self, planes: range, descriptor: int | None = None) -> Extension:
         """Add planes with new numbers, in memory of their own or that of a descriptor."""

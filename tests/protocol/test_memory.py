@@ -25,8 +25,8 @@ def descriptors() -> int:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_arrays_are_zeroed_aligned_and_apart(shared: bool) -> None:
-    arena = Arena(Arena.size_of(FIELDS), shared=shared)
-    arrays = arena.carve(FIELDS)
+    arena = Arena(FIELDS, shared=shared)
+    arrays = arena.arrays
     for name, (dtype, shape) in FIELDS.items():
         assert (arrays[name].dtype, arrays[name].shape) == (dtype, shape)
         assert not arrays[name].any()
@@ -42,12 +42,11 @@ def test_arrays_are_zeroed_aligned_and_apart(shared: bool) -> None:
 
 
 def test_two_mappings_share_their_memory() -> None:
-    size = Arena.size_of(FIELDS)
-    mine = Arena(size, shared=True)
+    mine = Arena(FIELDS, shared=True)
     assert mine.descriptor is not None
-    theirs = Arena(size, descriptor=os.dup(mine.descriptor))
-    mine.carve(FIELDS)["b"][1, 2] = 3.5
-    assert theirs.carve(FIELDS)["b"][1, 2] == 3.5
+    theirs = Arena(FIELDS, descriptor=os.dup(mine.descriptor))
+    mine.arrays["b"][1, 2] = 3.5
+    assert theirs.arrays["b"][1, 2] == 3.5
     mine.close()
     theirs.close()
 
@@ -55,8 +54,8 @@ def test_two_mappings_share_their_memory() -> None:
 def test_the_memory_lives_as_long_as_its_arrays() -> None:
     gc.collect()
     before = descriptors()
-    arena = Arena(Arena.size_of(FIELDS), shared=True)
-    array = arena.carve(FIELDS)["b"]
+    arena = Arena(FIELDS, shared=True)
+    array = arena.arrays["b"]
     arena.close()
     arena.close()
     assert arena.descriptor is None
@@ -68,6 +67,6 @@ def test_the_memory_lives_as_long_as_its_arrays() -> None:
 
 
 def test_no_size_at_all() -> None:
-    arena = Arena(0, shared=True)
-    assert arena.carve({}) == {}
+    arena = Arena({}, shared=True)
+    assert arena.arrays == {}
     arena.close()

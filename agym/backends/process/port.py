@@ -68,9 +68,8 @@ class ProcessPort(Mailbox):
         finally:
             theirs.close()
         self.pid = self.process.pid
-        fields = mailbox_fields(count)
-        arena = Arena(Arena.size_of(fields), shared=True)
-        self.connect(arena.carve(fields), channel)
+        arena = Arena(mailbox_fields(count), shared=True)
+        self.connect(arena.arrays, channel)
         self.send(make, packed, arena.descriptor)
         arena.close()
 

@@ -72,13 +72,11 @@ class WorkerMain:
                 channel.close()
 
     def _begin(self, channel: Channel) -> None:
-        fields = mailbox_fields(self._count)
-        mail = Arena(Arena.size_of(fields), descriptor=channel.next_descriptor())
+        mail = Arena(mailbox_fields(self._count), descriptor=channel.next_descriptor())
         mail.close()
-        memory = mail.carve(fields)
         # Serves plain environments too, as long as its loop is not run.
         home = None if isinstance(self._core, int) else self._core
-        worker = CoroutineWorkerLoop(memory, channel, home, self._watch)
+        worker = CoroutineWorkerLoop(mail.arrays, channel, home, self._watch)
         make = worker.next_message("make")
         if make is None:  # its factories could not be unpickled, which has been reported
             close = _wait_for_close(worker, None)
@@ -87,7 +85,8 @@ class WorkerMain:
         options: BackendOptions = cast(Make, make.message).options
         os.nice(options.spec_as(Process).nice)
         coroutines, factories = describe_first(options.factories)
-        marker = memory["words"].data[RUNNING : RUNNING + 1] if options.track_running else None
+        words = mail.arrays["words"].data
+        marker = words[RUNNING : RUNNING + 1] if options.track_running else None
         if coroutines:
             if options.track_running:  # it matters which environments have ended
                 worker.patience = 0.0

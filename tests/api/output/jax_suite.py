@@ -81,12 +81,10 @@ def test_actions_and_ids(setup: dict[str, Any]) -> None:
 
 def test_memory_that_is_aligned_is_shared() -> None:
     """Planes of the table begin on cache lines, as JAX wants it; other memory is copied."""
-    arena = Arena(4096)
-    fields = {"a": (np.dtype(np.float32), (8, 4)), "b": (np.dtype(np.bool_), (8,))}
-    for array in arena.carve(fields).values():
+    arena = Arena({"a": (np.dtype(np.float32), (8, 4)), "b": (np.dtype(np.bool_), (8,))})
+    for array in arena.arrays.values():
         assert JaxArrays().column(array).unsafe_buffer_pointer() == array.ctypes.data
-    arrays = arena.carve(fields)
-    off = arrays["a"][1:]  # 16 bytes on
+    off = arena.arrays["a"][1:]  # 16 bytes on
     off[:] = 3
     copied = JaxArrays().column(off)
     off[:] = 4

@@ -13,7 +13,7 @@ import pytest
 
 import agym
 from agym.api.output import PORTABLE, pin
-from agym.protocol.memory import Arena
+from agym.protocol.memory import Arena, Field
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
 
@@ -49,11 +49,15 @@ class Cuda:
         return 0
 
 
+def fields(size: int) -> dict[str, Field]:
+    return {"x": (np.dtype(np.uint8), (size,))}
+
+
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("size", [1, 4096, 5000, 1 << 20])
 def test_memory_is_whole_pages_of_its_own(size: int, shared: bool) -> None:
     """So that no page is registered twice, which CUDA refuses."""
-    arenas = [Arena(size, shared=shared) for _ in range(3)]
+    arenas = [Arena(fields(size), shared=shared) for _ in range(3)]
     spans = sorted((a.memory.ctypes.data, a.memory.nbytes) for a in arenas)
     for address, nbytes in spans:
         assert address % PAGESIZE == 0
@@ -61,7 +65,7 @@ def test_memory_is_whole_pages_of_its_own(size: int, shared: bool) -> None:
     for (address, nbytes), (following, _) in pairwise(spans):
         assert address + -(-nbytes // PAGESIZE) * PAGESIZE <= following
     for arena in arenas:
-        (array,) = arena.carve({"x": (np.dtype(np.uint8), (size,))}).values()
+        (array,) = arena.arrays.values()
         array[:] = 7
         assert arena.memory[:size].tolist() == [7] * size
         arena.close()
@@ -69,11 +73,11 @@ def test_memory_is_whole_pages_of_its_own(size: int, shared: bool) -> None:
 
 def test_pinned_once_until_the_arena_is_gone() -> None:
     cuda = Cuda()
-    arena = Arena(5000)
-    (array,) = arena.carve({"x": (np.dtype(np.uint8), (5000,))}).values()
+    arena = Arena(fields(4992))
+    (array,) = arena.arrays.values()
     assert pin(arena, cuda)
     address = array.ctypes.data
-    assert cuda.calls == [("register", address, 5000, PORTABLE)]
+    assert cuda.calls == [("register", address, 4992, PORTABLE)]
     del arena
     gc.collect()
     # Copies under way are waited for; the array goes on, in memory like any other.
@@ -87,7 +91,7 @@ def test_pinned_once_until_the_arena_is_gone() -> None:
     ids=["no-gpu", "refused", "unusable"],
 )
 def test_not_pinned(cuda: Cuda) -> None:
-    arena = Arena(5000)
+    arena = Arena(fields(5000))
     assert not pin(arena, cuda)
     del arena
     gc.collect()
@@ -96,7 +100,7 @@ def test_not_pinned(cuda: Cuda) -> None:
 
 def test_a_gpu_that_failed_meanwhile_is_not_told_of(capfd: pytest.CaptureFixture[str]) -> None:
     cuda = Cuda()
-    arena = Arena(5000)
+    arena = Arena(fields(5000))
     assert pin(arena, cuda)
     cuda.usable = False
     del arena
@@ -107,7 +111,7 @@ def test_a_gpu_that_failed_meanwhile_is_not_told_of(capfd: pytest.CaptureFixture
 
 def test_a_forked_child_unpins_nothing() -> None:
     cuda = Cuda()
-    arenas = [Arena(5000)]
+    arenas = [Arena(fields(5000))]
     assert pin(arenas[0], cuda)
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
@@ -148,5 +152,5 @@ def test_what_torch_says_here_is_what_decides() -> None:
         observations, _ = envs.reset()
         here = torch.cuda.is_available()
         assert (here and observations.is_pinned()) == here
-        arena = Arena(5000)
+        arena = Arena(fields(5000))
         assert pin(arena, torch.cuda) == here

@@ -55,8 +55,7 @@ def with_file(data: bytes, open_file: Callable[[], int]) -> Sends:
 def caller() -> Iterator[tuple[ProcessPort, socket.socket]]:
     """The caller's end for environments 4 to 7, and what a worker would have of it."""
     ours, theirs = socket.socketpair()
-    fields = mailbox_fields(4)
-    memory = Arena(Arena.size_of(fields)).carve(fields)
+    memory = Arena(mailbox_fields(4)).arrays
     options = BackendOptions([Tally] * 4, AutoresetMode.NEXT_STEP, first=4)
     outbox: Outbox[Any] = Outbox()
     mailbox = ProcessPort(0, range(4, 8), options, outbox)
