@@ -62,7 +62,10 @@ class Layout:
     Attributes:
         fixed: Positions of the leaves that have an array in the slot table.
         objects: Positions of the object leaves.
-        single: The space is itself a leaf, so flattening is the identity.
+        single: The space is itself a leaf.
+        flatten: Lists the leaves of one environment's value, or of a batch of arrays. Raises a
+            ``KeyError`` if a key of a Dict space is missing, and a ``ValueError`` if a tuple has
+            not the length of its space.
     """
 
     def __init__(self, space: Space[Any]) -> None:
@@ -73,20 +76,11 @@ class Layout:
         # Where each leaf is in a list of the fixed ones and then the others.
         self._order = np.argsort([*self.fixed, *self.objects]).tolist()
         self.single = not isinstance(space, spaces.Dict | spaces.Tuple)
-        self._flatten, self._nest = _flattener(space), _nester(space)
+        self.flatten, self._nest = _flattener(space), _nester(space)
 
     # Made functions cannot be pickled.
     def __reduce__(self) -> tuple[type[Layout], tuple[Space[Any]]]:
         return Layout, (self.space,)
-
-    def flatten(self, value: Any) -> list[Any]:
-        """List the leaves of one environment's value, or of a batch of arrays.
-
-        Raises:
-            KeyError: A key of a Dict space is missing.
-            ValueError: A tuple has not the length of its space.
-        """
-        return [value] if self.single else self._flatten(value)
 
     def misfit(self, value: Any) -> str:
         """Describe the first part of a value that does not fit the space; empty if all parts do."""
@@ -131,6 +125,8 @@ class Layout:
 
     def rows(self, batch: Any, count: int) -> list[Any]:
         """Split a batch (nested arrays, tuples for object leaves) into ``count`` values."""
+        if self.single:  # the usual case, in two thirds of the time
+            return self.leaves[0].split(batch)
         return self._split(self.flatten(batch), count)
 
     def _split(self, columns: Sequence[Any], count: int) -> list[Any]:
