@@ -178,8 +178,8 @@ class Engine:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         if not ids:
             return self._complete_empty(Step(BESIDE), out=target)
-        if self.hooks.all:
-            self.hooks.before_step(ids)  # what a hook dispatches gets a lower number
+        for hook in self.hooks.all:
+            hook.before_step(ids)  # what a hook dispatches gets a lower number
         plane = self._choose_plane(ids, target)
         message = plain_step(plane) if parts is None else Step(plane, parts)
         return self._dispatch(message, ids, plane, out=target)
@@ -200,8 +200,8 @@ class Engine:
         ids, parts = self._write(actions, env_ids)
         sent.add(ids, ready)
         try:
-            if self.hooks.all:
-                self.hooks.before_step(ids)
+            for hook in self.hooks.all:
+                hook.before_step(ids)
             self._dispatch(Step(BESIDE, parts, sent=True), ids, BESIDE, ready)
         except BaseException:
             sent.drop(ids, ready)
@@ -236,8 +236,8 @@ class Engine:
         if taken is None:
             return None
         batch = opened.batches.batch(*taken)
-        if self.hooks.all:
-            self.hooks.after_step(None, tuple(taken[0]), batch)
+        for hook in self.hooks.all:
+            hook.after_step(None, tuple(taken[0]), batch)
         return batch
 
     # ---------------------------------------------------------------- other calls
@@ -461,9 +461,9 @@ class Engine:
                 traffic.left -= 1
                 if traffic.returned or not traffic.left:
                     traffic.begin(ticket.number)
-        elif message.starts and self.hooks.all:
-            restored = ticket.kind is Load
-            self.hooks.after_reset_sent(ticket.number, ids, restored=restored)
+        elif message.starts:
+            for hook in self.hooks.all:
+                hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is Load)
         dispatcher.dispatch(ticket)
         return ticket
 

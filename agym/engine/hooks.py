@@ -8,7 +8,7 @@ for environments at that moment, and ``after_removal`` in the one that removes t
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any, ClassVar
 
 from agym.engine.batches.results import Batch, StepResult
@@ -108,10 +108,6 @@ class Hooks:
         self.follow_steps = False
         self._lock = threading.Lock()  # a live page attaches and detaches in its own thread
 
-    def __iter__(self) -> Iterator[Hook]:
-        """Iterate in the order of calls."""
-        return iter(self.all)
-
     def add(self, hook: Hook, *, first: bool = False) -> None:
         """Add a hook at the end, or as the first. Idempotent."""
         with self._lock:
@@ -130,21 +126,7 @@ class Hooks:
         self.all = hooks
         self.follow_steps = any(hook.follows_steps for hook in hooks)
 
-    def before_step(self, ids: Ids) -> None:
-        for hook in self.all:
-            hook.before_step(ids)
-
-    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
-        for hook in self.all:
-            hook.after_reset_sent(number, ids, restored=restored)
-
-    def after_steps_lost(self, ids: Ids) -> None:
-        for hook in self.all:
-            hook.after_steps_lost(ids)
-
-    def after_step(self, number: int | None, ids: Ids, result: StepOutcome) -> None:
-        for hook in self.all:
-            hook.after_step(number, ids, result)
+    # What waiters call; the engine calls each hook itself.
 
     def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
         for hook in self.all:

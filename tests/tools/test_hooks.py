@@ -75,8 +75,8 @@ def test_every_tool_is_a_hook_and_leaves_none(name: str, tmp_path: Path) -> None
         hooks = engine_of(envs).hooks
         assert not hooks.all
         with begin(envs, tmp_path):
-            until(lambda: any(isinstance(hook, kind) for hook in hooks))
-            assert all(isinstance(hook, Hook) for hook in hooks)
+            until(lambda: any(isinstance(hook, kind) for hook in hooks.all))
+            assert all(isinstance(hook, Hook) for hook in hooks.all)
             envs.step([0, 0])
         assert not hooks.all
         envs.step([0, 0])
@@ -87,10 +87,10 @@ def test_adding_and_removing_are_idempotent() -> None:
     hooks = Hooks()
     for hook in (one, other, one):
         hooks.add(hook)
-    assert [*hooks] == [one, other]
+    assert hooks.all == (one, other)
     for _ in range(2):
         hooks.remove(one)
-        assert [*hooks] == [other]
+        assert hooks.all == (other,)
 
 
 def test_a_removed_throttle_releases_a_thread() -> None:

@@ -147,8 +147,9 @@ class Collector:
                 self.rows.opened.batches.note(ticket, ticket.ids, ticket.payload)
         else:
             value, error = self._value(ticket)
-        if error is not None and kind is Step and ticket.ready is None and self._hooks.all:
-            self._hooks.after_steps_lost(ticket.ids)
+        if error is not None and kind is Step and ticket.ready is None:
+            for hook in self._hooks.all:
+                hook.after_steps_lost(ticket.ids)
         ticket.finish(value, error)
         moves = kind is not Step and message.moves
         if moves:
@@ -171,8 +172,8 @@ class Collector:
                 number, followed = self.traffic.following
                 if number == ticket.number:
                     self.traffic.settle(followed, opened.table.gauges, self.ranges)
-                if self._hooks.all:
-                    self._hooks.after_step(ticket.number, ticket.ids, value)
+                for hook in self._hooks.all:
+                    hook.after_step(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.message.starts and opened is not None:
                 return opened.batches.reset(ticket), None
