@@ -34,12 +34,11 @@ from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks import Hooks
 from agym.engine.life import Life
-from agym.engine.opened import EnvRows, Opening
+from agym.engine.opened import EnvRows
 from agym.engine.stats import Statistics
 from agym.engine.status import EnvStatus
 from agym.engine.tap import Tap
 from agym.errors import UsageError
-from agym.hosts.episode import name_of
 from agym.hosts.snapshots.codecs import registered
 from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, take_mask
 from agym.protocol.messages.operations import (
@@ -96,7 +95,7 @@ class Engine:
         self._all = range(num_envs)
         self._status = status = EnvStatus(num_envs)
         self._dispatcher = dispatcher = Dispatcher(backend, num_envs, status, Deadlines(timeout))
-        self._rows = rows = EnvRows(dispatcher)
+        self._rows = rows = EnvRows(backend, dispatcher, copy=copy, plain=not resend)
         self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
         recycling = None
         if recycle is not None:
@@ -105,13 +104,9 @@ class Engine:
 
             recycling = Recycling(recycle, dispatcher, rows, backend, recovery)
             recovery.on_replace = recycling.forget_worker
-        autoreset = name_of(backend.options.autoreset)
-        opening = Opening.of(
-            num_envs, autoreset, copy=copy, plain=not resend, recycles=recycling is not None
-        )
         self.hooks = hooks = Hooks()
         self._collector = collector = Collector(
-            opening, backend, dispatcher, rows, status, recovery, recycling, hooks
+            backend, dispatcher, rows, status, recovery, recycling, hooks
         )
         self.poll = collector.poll
         self.waits = collector.traffic.waits

@@ -144,7 +144,7 @@ class Life:
 
     def description(self, env_id: int = 0) -> Description:
         """Return what an environment is like; known once it was opened."""
-        return self._collector.rows.described.of(env_id)
+        return self._collector.rows.described[env_id]
 
     @property
     def table(self) -> SlotTable:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect
+from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import pairwise
 from typing import Any
+
+from gymnasium.vector import AutoresetMode
 
 from agym._system.files import os_errors_as_usage_errors
 from agym.backends.pool import Pool
@@ -15,35 +17,10 @@ from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.errors import SpaceMismatchError, UsageError
 from agym.hosts.rows import Rows
-from agym.protocol.messages.completions import Description, Payload
+from agym.protocol.messages.completions import Description
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_value
-
-
-class Descriptions:
-    """The descriptions of environments, one per run of equal ones."""
-
-    def __init__(self, payload: Payload) -> None:
-        """Sort the descriptions from all workers.
-
-        Raises:
-            SpaceMismatchError: Environments differ.
-        """
-        self._by_start: list[tuple[int, Description]] = sorted(payload.values.items())
-        for start, other in self._by_start:
-            mismatch = self.first.mismatch(other)
-            if mismatch is not None:
-                raise SpaceMismatchError(f"environment {start} does not fit: {mismatch}")
-
-    @property
-    def first(self) -> Description:
-        """The description of the first environment."""
-        return self._by_start[0][1]
-
-    def of(self, env_id: int) -> Description:
-        """Return an environment's description."""
-        return self._by_start[bisect(self._by_start, env_id, key=itemgetter(0)) - 1][1]
 
 
 @dataclass(frozen=True)
@@ -63,39 +40,57 @@ class Opened:
     buffers: Buffers
 
 
-@dataclass(frozen=True)
-class Opening:
-    """How to open environments.
+class EnvRows:
+    """Opens the environments, and reads rows of single ones.
 
     Attributes:
-        num_envs: Number of environments.
-        copy: Give batches away, instead of views of a plane.
-        final: Final observations have rows of their own.
-        leases: Batches may be leased to the caller, because the engine never reads them again.
-        recycles: Environments move between workers.
+        opened: What is allocated for the environments while they are open, else ``None``.
+        described: What each of them is like; known once they are open, and from then on.
     """
 
-    num_envs: int
-    copy: bool
-    final: bool
-    leases: bool
-    recycles: bool
+    opened: Opened | None = None
 
-    @classmethod
-    def of(
-        cls, num_envs: int, autoreset: str, *, copy: bool, plain: bool, recycles: bool
-    ) -> Opening:
-        """Decide; ``plain`` says that no fault needs a batch after it was returned."""
-        leases = copy and plain and autoreset != "disabled"
-        return cls(num_envs, copy, autoreset == "same_step", leases, recycles)
+    def __init__(self, backend: Pool, dispatcher: Dispatcher, *, copy: bool, plain: bool) -> None:
+        """Decide how to open the environments.
 
-    def complete(self, description: Description, backend: Pool) -> Opened:
-        """Lay out the table.
+        Args:
+            backend: Makes them.
+            dispatcher: Knows the operation of each.
+            copy: Give batches away, instead of views of a plane.
+            plain: No fault needs a batch after it was returned.
+        """
+        self.described: list[Description] = []
+        self._backend = backend
+        self._dispatcher = dispatcher
+        self._copy = copy
+        # Batches may be leased to the caller if the engine never reads them again.
+        holds_still = backend.options.autoreset is AutoresetMode.DISABLED
+        self._leases = copy and plain and not holds_still
+
+    def describe(self, found: Mapping[int, Description]) -> None:
+        """Store the descriptions from all workers, each by the first of some equal environments.
+
+        Raises:
+            SpaceMismatchError: Environments differ.
+        """
+        starts = sorted(found)
+        for start in starts:
+            mismatch = found[starts[0]].mismatch(found[start])
+            if mismatch is not None:
+                raise SpaceMismatchError(f"environment {start} does not fit: {mismatch}")
+        for start, stop in pairwise([*starts, len(self._backend.options.factories)]):
+            self.described += [found[start]] * (stop - start)
+
+    def open(self) -> Opened:
+        """Lay out the table for environments that are described.
 
         Raises:
             UsageError: Environments cannot move between workers, or there is no memory for them.
         """
-        if self.recycles and description.cancellable:
+        backend, description = self._backend, self.described[0]
+        options = backend.options
+        num_envs = len(options.factories)
+        if backend.recycle is not None and description.cancellable:
             raise UsageError(
                 "recycle= moves environments between worker processes, which coroutine environments"
                 " cannot do: leave it out"
@@ -104,36 +99,20 @@ class Opening:
             table = SlotTable(
                 Layout(description.observation_space),
                 Layout(description.action_space),
-                self.num_envs,
-                final=self.final,
-                leases=self.leases,
+                num_envs,
+                final=options.autoreset is AutoresetMode.SAME_STEP,
+                leases=self._leases,
                 shared=backend.shared,
             )
-        vector_infos = backend.options.vector_infos
-        batches = BatchBuilder(table, copy=self.copy, vector_infos=vector_infos)
-        rows = Rows(table, 0, self.num_envs)
-        buffers = Buffers(table, backend, direct=self.leases)
-        return Opened(table, batches, rows, buffers)
-
-
-class EnvRows:
-    """Reads rows of single environments.
-
-    Attributes:
-        opened: What is allocated for the environments while they are open, else ``None``.
-        described: What they are like; known from then on.
-    """
-
-    opened: Opened | None = None
-    described: Descriptions
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
+        batches = BatchBuilder(table, copy=self._copy, vector_infos=options.vector_infos)
+        buffers = Buffers(table, backend, direct=self._leases)
+        self.opened = Opened(table, batches, Rows(table, 0, num_envs), buffers)
+        return self.opened
 
     @property
     def cancellable(self) -> bool:
         """Whether operations of single environments are known to be cancellable."""
-        return self.opened is not None and self.described.first.cancellable
+        return self.opened is not None and self.described[0].cancellable
 
     def latest_turn(self, slot: int, worker: range, *, alone: bool) -> float:
         """Return when the latest turn came or comes by a rate limit, 0 if there is none.
@@ -155,7 +134,7 @@ class EnvRows:
         batches = self.opened.batches
         ticket = self._dispatcher.queues.owner(slot)
         if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
-            return batches.last(slot)
+            return batches.row(slot, batches.plane_of(slot))
         objects = {} if ticket.payload is None else ticket.payload.objects
         return batches.row(slot, ticket.plane_of(slot), objects.get(slot))
 

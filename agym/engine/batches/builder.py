@@ -202,12 +202,11 @@ class BatchBuilder:
         """Keep the latest rows of environments, whose step was sent, until :meth:`batch`."""
         self._unread.update((i, self.plane_of(i)) for i in ids)
 
-    def last(self, slot: int) -> tuple[Any, Flags]:
-        """Return an environment's latest observation, as it was given, and its flags."""
-        return self.row(slot, self.plane_of(slot))
-
     def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
-        """Return an observation and flags from a plane, with the latest or given object leaves."""
+        """Return an observation, as it was given, and flags from a plane.
+
+        Its object leaves are ``objects``, or else the latest.
+        """
         table = self._table
         plane = table.planes[at]
         rows = [array[slot : slot + 1] for array in plane.observations]

@@ -21,7 +21,7 @@ from agym.engine.calls.receive import SentSteps
 from agym.engine.calls.ticket import Receive, Ticket, next_deadline
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks import Hooks
-from agym.engine.opened import Descriptions, EnvRows, Opening
+from agym.engine.opened import EnvRows
 from agym.engine.stats import Traffic
 from agym.engine.status import EnvStatus
 from agym.errors import AgymError
@@ -49,7 +49,6 @@ class Collector:
 
     def __init__(
         self,
-        opening: Opening,
         backend: Pool,
         dispatcher: Dispatcher,
         rows: EnvRows,
@@ -63,7 +62,6 @@ class Collector:
         self.sent = SentSteps()
         self.traffic = Traffic(hooks)
         self._hooks = hooks
-        self._opening = opening
         self._backend = backend
         self._dispatcher = dispatcher
         self._status = status
@@ -221,13 +219,12 @@ class Collector:
         """Open the environments that are made, or return why that is impossible."""
         assert ticket.payload is not None
         try:
-            self.rows.described = described = Descriptions(ticket.payload)
+            self.rows.describe(ticket.payload.values)
             if error is not None:
                 return error
-            opened = self._opening.complete(described.first, self._backend)
+            opened = self.rows.open()
         except AgymError as misfit:
             return misfit
-        self.rows.opened = opened
         self._dispatcher.open(opened.batches)
         self._backend.attach(opened.table)
         self.traffic.opened = time.monotonic()
