@@ -114,19 +114,15 @@ class EnvRows:
         """Whether operations of single environments are known to be cancellable."""
         return self.opened is not None and self.described[0].cancellable
 
-    def latest_turn(self, slot: int, worker: range, *, alone: bool) -> float:
-        """Return when the latest turn came or comes by a rate limit, 0 if there is none.
-
-        Args:
-            slot: An environment.
-            worker: The environments of its worker.
-            alone: Whether it runs beside these; else it runs after some of them.
-        """
+    def latest_turn(self, slot: int) -> float:
+        """Return when an environment's latest turn came or comes by a rate limit, 0 for none."""
         if self.opened is None:
             return 0.0
+        ids = range(slot, slot + 1)
+        if not self.cancellable:  # it runs after some of its worker's, not beside them
+            ids = next(ids for ids in self._backend.ranges if slot in ids)
         turns = self.opened.table.gauges.arrays["rate_turn"]
-        ids = slice(slot, slot + 1) if alone else slice(worker.start, worker.stop)
-        return float(turns[ids].max()) / 1e9
+        return float(turns[ids.start : ids.stop].max()) / 1e9
 
     def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
         """Return the last known observation and flags of an environment."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from agym.backends.pool import Pool
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.receive import SentSteps
-from agym.engine.calls.ticket import Receive, Ticket, next_deadline
+from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks import Hooks
 from agym.engine.opened import EnvRows
@@ -250,7 +250,8 @@ class Collector:
                 ticket.finish()
             else:
                 self._miss(ticket)
-        return next_deadline(waiting)
+        ends = [t.deadline for t in waiting if t.deadline is not None and not t.done]
+        return min(ends) - time.monotonic() if ends else None
 
     def _miss(self, ticket: Ticket) -> None:
         """Fail a call that missed its deadline, replace the environments that are late, or both."""
@@ -289,18 +290,11 @@ class Collector:
             The others; and, if there are none, until when to wait.
         """
         timeout = self._dispatcher.deadlines.timeout
-        if timeout is None or not late:
-            return late, None
-        alone = self.rows.cancellable
-        ends = {i: self.rows.latest_turn(i, self._worker_of(i), alone=alone) for i in late}
-        ends = {i: turn + timeout for i, turn in ends.items() if turn}
+        assert timeout is not None  # or nothing is late
+        ends = {i: turn + timeout for i in late if (turn := self.rows.latest_turn(i))}
         now = time.monotonic()
-        waiting = {i: end for i, end in ends.items() if end > now}
-        left = [i for i in late if i not in waiting]
-        return left, None if left or not waiting else min(waiting.values())
-
-    def _worker_of(self, env_id: int) -> range:
-        return next(ids for ids in self.ranges if env_id in ids)
+        left = [i for i in late if ends.get(i, now) <= now]
+        return left, None if left or not late else min(ends.values())
 
     def _give_up(self, ticket: Ticket) -> None:
         """Release the environments that met the deadline, and stop waiting for the others."""

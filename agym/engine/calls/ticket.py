@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -193,9 +193,3 @@ class Deadlines:
         if ticket.suspended and self.timeout is not None:
             ticket.suspended = False
             ticket.deadline = time.monotonic() + self.timeout
-
-
-def next_deadline(tickets: Iterable[Ticket]) -> float | None:
-    """Return the seconds until the earliest deadline, ``None`` if there is none."""
-    now = time.monotonic()
-    return min((t.deadline - now for t in tickets if t.deadline and not t.done), default=None)
