@@ -299,7 +299,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             left = None if end is None else max(0.0, end - time.monotonic())
             receiver = self._checked_engine.expect(self._ready, min_envs, left)
             try:
-                await self._waiter.waiting(receiver.ticket)
+                await self._waiter.waiting(receiver)
                 batch = self._engine.receive(receiver, max_envs)
             finally:
                 self._engine.leave(receiver)

@@ -224,7 +224,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                 with waiter.lock:
                     receiver = engine.expect(self._ready, min_envs, left)
                 try:
-                    waiter.wait(receiver.ticket)
+                    waiter.wait(receiver)
                     with waiter.lock:
                         batch = engine.receive(receiver, max_envs)
                 finally:

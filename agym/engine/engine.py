@@ -28,7 +28,7 @@ from agym.engine.calls.collector import Collector
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.inline import InlineSteps
 from agym.engine.calls.receive import Receiver
-from agym.engine.calls.ticket import Deadlines, ReadyQueue, Receive, Ticket
+from agym.engine.calls.ticket import Deadlines, ReadyQueue, Ticket
 from agym.engine.checks import Checks
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.recovery import Recovery
@@ -203,17 +203,18 @@ class Engine:
             raise
 
     def expect(self, ready: ReadyQueue, count: int, timeout: float | None) -> Receiver:
-        """Begin to wait for a batch: the ticket is done when there is one, or on timeout.
+        """Begin to wait for a batch: the receiver is done when there is one, or on timeout.
 
         Raises:
             NothingSentError: There is no step that was sent and not received.
         """
         self._checks.opened()
         self.poll()
-        ticket = self._dispatcher.ticket(Receive(), ())
+        receiver = Receiver(ready, count)
         if timeout is not None:
-            ticket.deadline = time.monotonic() + timeout
-        return self._collector.sent.wait(ready, count, ticket)
+            receiver.deadline = time.monotonic() + timeout
+        self._collector.sent.wait(receiver)
+        return receiver
 
     def leave(self, receiver: Receiver) -> None:
         """End the wait that :meth:`expect` began."""
@@ -225,7 +226,7 @@ class Engine:
         Raises:
             EnvError: An environment raised. The results of the others stay for the next call.
         """
-        receiver.ticket.result()
+        receiver.result()
         opened = self._checks.opened()
         taken = self._collector.sent.take(receiver, most)
         if taken is None:

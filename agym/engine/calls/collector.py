@@ -71,8 +71,7 @@ class Collector:
     @property
     def tickets(self) -> list[Ticket]:
         """All tickets that are not done, with those of ``recv``."""
-        receiving = (receiver.ticket for receiver in self.sent.receivers)
-        return [*self._dispatcher.tickets.values(), *receiving]
+        return [*self._dispatcher.tickets.values(), *self.sent.receivers]
 
     # ---------------------------------------------------------------- completions
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from agym.engine.calls.ticket import ReadyQueue, Ticket
+from agym.engine.calls.ticket import ReadyQueue, Receive, Ticket
 from agym.errors import BusyError, NothingSentError
 from agym.protocol.messages.completions import Payload
 
 
-@dataclass(eq=False)
-class Receiver:
-    """A call that waits for a batch.
+class Receiver(Ticket):
+    """A call that waits for a batch: done when one may be there.
 
     Attributes:
-        ready: The queue to take environments from.
+        queue: The queue to take environments from.
         count: How many environments it waits for.
-        ticket: Done when a batch may be there; holds the call's deadline, if any.
     """
 
-    ready: ReadyQueue
-    count: int
-    ticket: Ticket
+    def __init__(self, queue: ReadyQueue, count: int) -> None:
+        super().__init__(0, Receive(), ())
+        self.queue = queue
+        self.count = count
 
 
 class SentSteps:
@@ -85,22 +83,20 @@ class SentSteps:
             ready.payload.merge(payload)
         self._notify_receivers()
 
-    def wait(self, ready: ReadyQueue, count: int, ticket: Ticket) -> Receiver:
+    def wait(self, receiver: Receiver) -> None:
         """Begin to wait.
 
         Raises:
             NothingSentError: There is no step that was sent and not received.
         """
-        if not ready.left and not ready.errors:
+        if not receiver.queue.left and not receiver.queue.errors:
             raise NothingSentError("there is nothing to receive: send(actions) first")
-        receiver = Receiver(ready, count, ticket)
         self.receivers.append(receiver)
         self._notify_receivers()
-        return receiver
 
     def leave(self, receiver: Receiver) -> None:
         self.receivers.remove(receiver)
-        receiver.ticket.finish()  # runs its callbacks
+        receiver.finish()  # runs its callbacks
 
     def take(self, receiver: Receiver, most: int | None) -> tuple[list[int], Payload] | None:
         """Take what a receiver waited for; ``None`` if another took it and there is time left.
@@ -108,7 +104,7 @@ class SentSteps:
         Raises:
             BaseException: The oldest error. Everything else stays for the next call.
         """
-        ready, deadline = receiver.ready, receiver.ticket.deadline
+        ready, deadline = receiver.queue, receiver.deadline
         if ready.errors:
             error, failed = ready.errors.popleft()
             self._free(failed)
@@ -127,5 +123,5 @@ class SentSteps:
 
     def _notify_receivers(self) -> None:
         for receiver in self.receivers:
-            if receiver.ready.has(receiver.count):
-                receiver.ticket.finish()
+            if receiver.queue.has(receiver.count):
+                receiver.finish()
