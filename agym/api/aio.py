@@ -20,8 +20,8 @@ from agym.api.waiting import AsyncWaiter, close_quickly
 from agym.backends.port import Force
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
-from agym.engine.checks import NOT_OPEN
 from agym.engine.engine import Engine
+from agym.engine.life import NOT_OPEN
 from agym.engine.snapshots import Snapshot
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 from agym.protocol.arguments import check_batch_size

@@ -404,7 +404,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         Raises:
             ClosedError: The environments are not open.
         """
-        self._life.check_open()
+        self._life.opened()
         return self._tap
 
     @property

@@ -90,7 +90,7 @@ class SyncWaiter:
         self._backend = engine.backend
         self._spinning = self._backend.spinning
         self._hooks = engine.hooks
-        self._waits = engine.waits
+        self._traffic = engine.traffic
         self._look_at = 0.0
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
@@ -120,13 +120,13 @@ class SyncWaiter:
             if not ticket.done:
                 self.late = ticket
         if times is not None and ticket.kind not in UNCOUNTED:
-            self._waits.environments += times[1] - times[0]
+            self._traffic.waited += times[1] - times[0]
         hooks = self._hooks
         if hooks.all:
             if times is not None:
                 hooks.after_wait(ticket.message.name, *times, in_task=False)
             if hooks.holds and is_step_result(ticket):
-                with self._engine.holding_back(), Interruptible():
+                with self._traffic.holding(), Interruptible():
                     hooks.hold(until(ticket, end))
 
     def waiting(self, ticket: Ticket) -> None:
@@ -297,7 +297,7 @@ class AsyncWaiter:
         self._spinning = self._backend.spinning
         self._spinning.limit = SPIN_SECONDS  # the loop has other things to do
         self._hooks = engine.hooks
-        self._waits = engine.waits
+        self._traffic = engine.traffic
         self._look_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
@@ -339,13 +339,13 @@ class AsyncWaiter:
             now = time.perf_counter()
             self._spinning.learn(now - begun, slept=slept)
             if ticket.kind not in UNCOUNTED:
-                self._waits.environments += now - begun
+                self._traffic.waited += now - begun
         hooks = self._hooks
         if hooks.all:
             if waited:
                 hooks.after_wait(ticket.message.name, begun, now, in_task=True)
             if hooks.holds and is_step_result(ticket):
-                with self._engine.holding_back():
+                with self._traffic.holding():
                     yield from hooks.holding(until(ticket))
         if slept:
             self.turn_at = now + TURN_SECONDS
@@ -395,7 +395,7 @@ class AsyncWaiter:
 
         # A cancelled await stays counted until its ticket is done. A spurious wake-up is harmless.
         ticket.on_done(wake)
-        self._waits.lag.follow(loop)
+        self._traffic.lag.follow(loop)
         self._sleepers += 1
         try:
             self._park(loop)

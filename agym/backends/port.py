@@ -121,13 +121,10 @@ class Groups(Protocol):
     def env_groups(self) -> Sequence[range]:
         """The groups; known once the environments are made."""
 
-    def reason_unsupported(
-        self, message: Message, ids: Ids, seeds: Sequence[int | None] | None = None
-    ) -> str | None:
+    def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
         """Return why some environments cannot do something without others of their group.
 
         The engine asks before it sends anything, ``Restart`` included, except a step of all.
-        ``seeds`` are those of a reset.
         """
 
 

@@ -62,11 +62,10 @@ class VectorGroups:
         self._ports = ports
         self._traits: Traits | None = None
 
-    def reason_unsupported(
-        self, message: Message, ids: Ids, seeds: Sequence[int | None] | None = None
-    ) -> str | None:
+    def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
         if isinstance(message, ASKED_OF_SOME):
             return None
+        seeds = message.seeds if isinstance(message, Reset) else None
         seed_of = dict.fromkeys(ids) if seeds is None else dict(zip(ids, seeds, strict=True))
         for port in self._ports:
             asked = [seed_of[i] for i in port.ids if i in seed_of]

@@ -3,7 +3,6 @@
 APIs use the methods below, and :class:`Life`, which opens and closes; plug-ins use the tap. The
 other parts, which carry the calls out, are the engine's own, and none refers back to it::
 
-    Checks       what a call checks before it sends anything
     Dispatcher   sends operations, each as soon as its rows are free
     Collector    takes in completions, and ends calls
     InlineSteps  steps everything in the caller's thread instead
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from agym._system.defer_signals import Interruptible
@@ -24,21 +22,19 @@ from agym.backends.pool import Pool
 from agym.engine.batches.actions import ActionWriter, Cut
 from agym.engine.batches.out_target import OutTarget, RolloutBuffer
 from agym.engine.batches.results import Batch, StepResult
-from agym.engine.calls.collector import Collector
+from agym.engine.calls.collector import STEPPING, Collector
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.inline import InlineSteps
 from agym.engine.calls.receive import Receiver
 from agym.engine.calls.ticket import Deadlines, ReadyQueue, Ticket
-from agym.engine.checks import Checks
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks import Hooks
 from agym.engine.life import Life
 from agym.engine.opened import EnvRows
-from agym.engine.stats import Statistics
 from agym.engine.status import EnvStatus
 from agym.engine.tap import Tap
-from agym.errors import UsageError
+from agym.errors import BusyError, UsageError
 from agym.hosts.snapshots.codecs import registered
 from agym.protocol.arguments import Ids, parse_env_ids, parse_seeds, take_mask
 from agym.protocol.messages.operations import (
@@ -63,10 +59,10 @@ class Engine:
         num_envs: Number of environments.
         backend: Runs the environments.
         life: Opens and closes them, and says what they are like.
-        workers: What runs beside the caller's thread.
         hooks: The hooks, called on steps, resets and the caller's waits.
-        waits: What the caller waited for.
+        traffic: Times some steps, and what the caller waits for.
         poll: Takes in all completions since the last call; tickets become done.
+        expire: Expires the calls whose deadline has passed; returns the seconds until the next one.
         step_inline: Steps all environments in this thread, and returns the result itself if it
             can; see :meth:`InlineSteps.step`. ``None`` if the backend cannot, or with recycling.
     """
@@ -109,18 +105,13 @@ class Engine:
             backend, dispatcher, rows, status, recovery, recycling, hooks
         )
         self.poll = collector.poll
-        self.waits = collector.traffic.waits
+        self.expire = collector.expire
+        self.traffic = collector.traffic
         self._writer = ActionWriter(num_envs)
         self.step_inline: Callable[[Any], StepResult[Any] | Ticket | None] | None = None
         if backend.inline is not None and recycling is None:
-            self.step_inline = InlineSteps(
-                backend.inline, self._writer, status, dispatcher, collector, recovery, hooks
-            ).step
-        self._checks = Checks(backend, status, dispatcher, collector)
-        statistics = Statistics(collector.traffic, rows, backend, recovery)
-        self.life = Life(
-            backend, status, dispatcher, collector, self._checks, statistics, recovery.fault_log
-        )
+            self.step_inline = InlineSteps(backend.inline, self._writer, collector).step
+        self.life = Life(collector)
 
     def tap(self, waiter: Any, pages: list[Any]) -> Tap:
         """Return what plug-ins see of the environments, which are open.
@@ -129,10 +120,7 @@ class Engine:
             waiter: That of the API.
             pages: Where the live page is put, to be closed before the environments.
         """
-        return Tap(
-            self.backend, self.ask, self._dispatcher, self._status, self._recovery, self.life,
-            self.hooks, waiter, pages,
-        )  # fmt: skip
+        return Tap(self.ask, self._collector, self.life, waiter, pages)
 
     def allow_unreset_steps(self, cut: Cut | None = None) -> None:
         """Allow steps before the first reset, as Gymnasium's vector environments and SB3's do.
@@ -154,26 +142,19 @@ class Engine:
             ResetNeededError: An environment must be reset first.
         """
         if self.step_inline is not None and env_ids is None and out is None:
-            if (
-                self.backend.options.blocking
-            ):  # its signals are deferred, but not those of environments
-                with Interruptible():
-                    outcome = self.step_inline(actions)
-            else:
+            with Interruptible():  # the caller may defer signals, but environments get them
                 outcome = self.step_inline(actions)
             if isinstance(outcome, Ticket):
                 return outcome
             if outcome is not None:
                 ticket = Ticket(0, plain_step(0), ())
-                ticket.value, ticket.done = outcome, True
+                ticket.finish(outcome)
                 return ticket
-        target = None if out is None else self._checks.out(out, env_ids, self.num_envs)
+        target = self._target(out, env_ids)
         ids, parts = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
-        if not ids:
-            return self._complete_empty(Step(BESIDE), out=target)
-        for hook in self.hooks.all:
+        for hook in self.hooks.all if ids else ():
             hook.before_step(ids)  # what a hook dispatches gets a lower number
         plane = self._choose_plane(ids, target)
         message = plain_step(plane) if parts is None else Step(plane, parts)
@@ -190,7 +171,7 @@ class Engine:
         if env_ids is not None and not len(env_ids):
             return  # a send/recv loop with no environments left
         sent = self._collector.sent
-        self._checks.opened()
+        self.life.opened()
         self.poll()
         ids, parts = self._write(actions, env_ids)
         sent.add(ids, ready)
@@ -208,7 +189,7 @@ class Engine:
         Raises:
             NothingSentError: There is no step that was sent and not received.
         """
-        self._checks.opened()
+        self.life.opened()
         self.poll()
         receiver = Receiver(ready, count)
         if timeout is not None:
@@ -227,7 +208,7 @@ class Engine:
             EnvError: An environment raised. The results of the others stay for the next call.
         """
         receiver.result()
-        opened = self._checks.opened()
+        opened = self.life.opened()
         taken = self._collector.sent.take(receiver, most)
         if taken is None:
             return None
@@ -260,24 +241,17 @@ class Engine:
         Raises:
             UsageError: A seed, an id, the mask or ``out`` is invalid.
         """
-        target = None if out is None else self._checks.out(out, about, self.num_envs)
+        target = self._target(out, about)
         masked = None
         if not isinstance(options, PerEnvOptions):
             options, masked, seed = take_mask(options, self.num_envs, seed)
         given = masked if env_ids is None else env_ids
         ids = parse_env_ids(given, self.num_envs)
         seeds = parse_seeds(seed, ids, given)
-        self._checks.usable(ids)
-        about = about or self._all
-        if not ids:
-            return self._complete_empty(Reset(BESIDE), about, target)
-        self._checks.groups(Reset(BESIDE), ids, seeds)
+        message = Reset(BESIDE, seeds, options)
+        self._check(message, ids)
         self._recovery.episodes.note_reset(ids, seeds, options)
-        plane = self._choose_plane(ids, target)
-        ticket = self._dispatch(Reset(plane, seeds, options), ids, plane, out=target)
-        ticket.about = about
-        self._status.mark_ready(ids)  # a step may be sent before the reset has ended
-        return ticket
+        return self._start(message, ids, about, target)
 
     def snapshot(self, env_ids: Sequence[int] | None = None) -> Ticket:
         """Take the states of environments; the value is an ``EnvState`` or a reason for each.
@@ -286,12 +260,8 @@ class Engine:
             ResetNeededError: One was not reset, or raised since.
         """
         ids = parse_env_ids(env_ids, self.num_envs)
-        self._checks.usable(ids)
-        self._status.check_ready(ids)
-        if not ids:
-            return self._complete_empty(Save([]))
         message = Save([BESIDE] * len(ids), registered())
-        self._checks.groups(message, ids)
+        self._check(message, ids, ready=True)
         return self._dispatch(message, ids, BESIDE)
 
     def restore(
@@ -302,17 +272,19 @@ class Engine:
         if env_ids is not None:
             by_id = dict(zip(env_ids, states, strict=True))
             states = [by_id[i] for i in ids]
-        self._checks.usable(ids)
-        about = about or self._all
-        if not ids:
-            return self._complete_empty(Reset(BESIDE), about)
-        self._checks.groups(Load([], BESIDE), ids)
+        message = Load([*states], BESIDE, registered())
+        self._check(message, ids)
         self._recovery.episodes.note_load(ids, states)
-        self.life.statistics.restored = True
-        plane = self._choose_plane(ids, None)
-        ticket = self._dispatch(Load([*states], plane, registered()), ids, plane)
-        ticket.about = about
-        self._status.mark_ready(ids)
+        self.life.restored |= len(ids) > 0
+        return self._start(message, ids, about)
+
+    def _start(
+        self, message: Message, ids: Ids, about: Ids | None, out: OutTarget | None = None
+    ) -> Ticket:
+        """Send what starts or continues episodes."""
+        plane = self._choose_plane(ids, out)
+        ticket = self._dispatch(message.at(plane), ids, plane, out=out, about=about or self._all)
+        self._status.mark_ready(ids)  # a step may be sent before this has ended
         return ticket
 
     @property
@@ -330,27 +302,21 @@ class Engine:
         Raises:
             UsageError: Observations have no fixed size.
         """
-        opened = self._checks.opened()
+        opened = self.life.opened()
         flying = {ticket.plane for ticket in self._dispatcher.tickets.values()}
         return opened.buffers.make(steps, opened.batches.in_use | flying)
 
     def ask(self, message: Message, env_ids: Sequence[int] | None = None) -> Ticket:
         """Dispatch a message whose result is a list of values: a render, a call, an attribute."""
         ids = parse_env_ids(env_ids, self.num_envs)
-        self._checks.usable(ids)
-        if not ids:
-            return self._complete_empty(message)
-        self._checks.groups(message, ids)
+        self._check(message, ids)
         return self._dispatch(message, ids)
 
     def close_env(self, env_id: int) -> Ticket:
         """Close one environment after the operations it has queued. Idempotent."""
         if env_id in self._status.closed_envs:
-            self._checks.opened()
-            return self._complete_empty(CloseEnv())
-        self._checks.usable((env_id,))
-        self._checks.groups(CloseEnv(), (env_id,))
-        ticket = self._dispatch(CloseEnv(), (env_id,))
+            return self.ask(CloseEnv(), ())
+        ticket = self.ask(CloseEnv(), (env_id,))
         self._status.close_env(env_id)
         return ticket
 
@@ -360,17 +326,21 @@ class Engine:
         Raises:
             BusyError: An operation of one of them is under way.
         """
-        self._checks.opened()
+        self.life.opened()
         self.poll()
         if env_ids is None:
             env_ids = sorted(self._status.lost)
         ids = self._recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
-        self._checks.groups(Restart(), ids)
+        self._check_groups(Restart(), ids)
         if not ids:
-            ticket = self._dispatcher.ticket(Load([]), ids)
-            ticket.finish([])
-            return ticket
-        self._checks.idle(ids, "restart")
+            return self._dispatch(Load([]), ids)
+        for other in self._dispatcher.tickets.values():
+            busy = set(ids).intersection(other.ids).difference(self._status.lost)
+            if busy and not other.done:
+                raise BusyError(
+                    f"environment {min(busy)} is busy with {other.message.name}: await that first",
+                    "restart",
+                )
         loads = self._recovery.restart(ids)
         ticket = self._dispatcher.ticket(Load([]), ids)
         self._dispatcher.tickets[ticket.number] = ticket
@@ -378,10 +348,6 @@ class Engine:
         for run, load in loads:
             self.backend.submit(Operation(ticket.number, run.start, run.stop, load))
         return ticket
-
-    def holding_back(self) -> AbstractContextManager[None]:
-        """Time how long hooks hold the latest result back."""
-        return self._collector.traffic.holding()
 
     # ---------------------------------------------------------------- progress
 
@@ -397,11 +363,7 @@ class Engine:
         self.poll()
         self.expire()
 
-    def expire(self) -> float | None:
-        """Expire the calls whose deadline has passed; return the seconds until the next one."""
-        return self._collector.expire()
-
-    # ---------------------------------------------------------------- dispatch
+    # ---------------------------------------------------------------- checks
 
     def refuse_in_place(self, env_ids: Sequence[int] | None) -> None:
         """Refuse environments that another thread is stepping in place, without waiting for it.
@@ -409,22 +371,64 @@ class Engine:
         Raises:
             BusyError: An environment is being stepped.
         """
-        if self._dispatcher.in_place is not None:
-            self._checks.not_in_place(env_ids, self.num_envs)
+        running = self._dispatcher.in_place
+        if running is not None:
+            for i in parse_env_ids(env_ids, self.num_envs):
+                if i in running:
+                    raise BusyError(STEPPING.format(i))
+
+    def _check(self, message: Message, ids: Ids, *, ready: bool = False) -> None:
+        """Refuse environments that accept no operations any more, or are not ``ready`` to step."""
+        self.life.opened()
+        self._status.check(ids)
+        if ready:
+            self._status.check_ready(ids)
+        self._check_groups(message, ids)
+
+    def _check_groups(self, message: Message, ids: Ids) -> None:
+        """Refuse what some environments of a group cannot do without the others."""
+        groups = self.backend.groups
+        reason = None if groups is None else groups.reason_unsupported(message, ids)
+        if reason is not None:
+            raise UsageError(reason)
+
+    def _target(self, out: Any, env_ids: Sequence[int] | None) -> OutTarget | None:
+        """Check what is to take a result.
+
+        Raises:
+            UsageError: It cannot.
+            BusyError: It is a step of a rollout buffer that is still being written.
+        """
+        if out is None:
+            return None
+        count = len(parse_env_ids(env_ids, self.num_envs))
+        target = self.life.opened().buffers.check(out, count)
+        if target.plane is not None:
+            self.poll()
+            tickets = self._dispatcher.tickets.values()
+            if any(ticket.plane == target.plane for ticket in tickets):
+                raise BusyError(
+                    "this step of the rollout buffer is still being written: await that first, or"
+                    " take another"
+                )
+        return target
+
+    # ---------------------------------------------------------------- dispatch
 
     def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
         """Check that the environments can step, and write their actions, in any order of ids."""
         ids: Ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
         idle = self._status.all_ready and self._dispatcher.queues.idle
         if not idle or self._collector.sent.queues:
-            self._checks.usable(ids)
-            self._checks.steppable(ids)
+            self.life.opened()
+            self._status.check(ids)
+            self._collector.check_steppable(ids)
         opened = self._rows.opened
         assert opened is not None  # or these checks had raised
         if env_ids is None:
             return ids, self._writer.write_all(opened.table, actions)
         if len(ids) < self.num_envs:
-            self._checks.groups(Step(BESIDE), ids)
+            self._check_groups(Step(BESIDE), ids)
         return ids, self._writer.write_some(opened.table, actions, env_ids, ids)
 
     def _choose_plane(self, ids: Ids, out: OutTarget | None) -> int:
@@ -440,18 +444,20 @@ class Engine:
         plane: int = 0,
         ready: ReadyQueue | None = None,
         out: OutTarget | None = None,
+        about: Ids = (),
     ) -> Ticket:
         """Send a message; ``plane`` is that of the rows that it writes."""
-        dispatcher, traffic = self._dispatcher, self._collector.traffic
+        dispatcher, traffic = self._dispatcher, self.traffic
         ticket = Ticket(next(dispatcher.numbers), message, ids)
-        ticket.plane, ticket.ready, ticket.out = plane, ready, out
+        ticket.plane, ticket.ready, ticket.out, ticket.about = plane, ready, out, about
         if plane == BESIDE:
             ticket.planes = {}
-        if dispatcher.deadlines.timeout is not None:
+        if not ids:  # a call with ``env_ids=[]``: it reaches no backend
+            self._collector.end(ticket)
+            return ticket
+        if dispatcher.deadlines.timeout is not None or self._recovery.policy.mode != "raise":
             ticket.ended = []
             dispatcher.deadlines.start(ticket)
-        elif self._recovery.policy.mode != "raise":
-            ticket.ended = []
         if ticket.kind is Step:
             if dispatcher.queues.idle and ready is None:
                 traffic.left -= 1
@@ -461,15 +467,4 @@ class Engine:
             for hook in self.hooks.all:
                 hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is Load)
         dispatcher.dispatch(ticket)
-        return ticket
-
-    def _complete_empty(
-        self, message: Message, about: Ids = (), out: OutTarget | None = None
-    ) -> Ticket:
-        """Return the finished ticket of a call with ``env_ids=[]``, which reaches no backend."""
-        batches = self._checks.opened().batches
-        ticket = self._dispatcher.ticket(message, ())
-        ticket.about, ticket.out, ticket.plane, ticket.planes = about, out, BESIDE, {}
-        collect = {Step: batches.step, Reset: batches.reset}.get(ticket.kind)
-        ticket.finish([] if collect is None else collect(ticket))
         return ticket

@@ -5,59 +5,57 @@ It also says what the environments are like, and what is known of their run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+
+import numpy as np
 
 from agym._system.files import os_errors_as_usage_errors
 from agym._system.fork_safety import abandon_in_forks
-from agym.backends.pool import Pool
 from agym.backends.port import Force
 from agym.engine.calls.collector import Collector
-from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
-from agym.engine.checks import FORKED, Checks
-from agym.engine.faults.fault_log import FaultLog
-from agym.engine.stats import Statistics, Stats, Traffic
-from agym.engine.status import EnvStatus
+from agym.engine.opened import Opened
+from agym.engine.stats import Stats
 from agym.errors import ClosedError
+from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Description
 from agym.protocol.messages.operations import CLOSE, OPEN, Close, Make
+from agym.protocol.metrics.gauges import Gauges
 from agym.protocol.table import SlotTable
+from agym.protocol.typing import Array
 
 # Seconds for workers to close, to terminate and to be killed; then the same for a fast close.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
 FAST_CLOSE_SECONDS = (1.0, 0.3, 0.3)
+
+CLOSED = "the environments are closed: make new ones"
+NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
+FORKED = (
+    "these environments belong to the process that this one was forked from, and are usable"
+    " there alone: make new ones here"
+)
 
 
 class Life:
     """Opens and closes environments.
 
     Attributes:
-        statistics: What ``stats`` returns.
         notices: Warnings for the caller.
         released: Nothing is left to close.
+        restored: Whether snapshots were restored.
     """
 
     released = False
+    restored = False
+    _forked = False
+    _last_stats: Stats | None = None
 
-    def __init__(
-        self,
-        backend: Pool,
-        status: EnvStatus,
-        dispatcher: Dispatcher,
-        collector: Collector,
-        checks: Checks,
-        statistics: Statistics,
-        fault_log: FaultLog,
-    ) -> None:
-        self._all = range(len(backend.options.factories))
-        self._backend = backend
-        self._status = status
-        self._dispatcher = dispatcher
+    def __init__(self, collector: Collector) -> None:
+        self._all = range(len(collector.backend.options.factories))
         self._collector = collector
-        self._checks = checks
-        self.statistics = statistics
-        self._fault_log = fault_log
-        self.notices = fault_log.notices
+        self._backend = collector.backend
+        self._dispatcher = collector.dispatcher
+        self.notices = collector.recovery.fault_log.notices
 
     def open(self) -> Ticket:
         """Start the workers, which make the environments."""
@@ -83,9 +81,9 @@ class Life:
             self.discard()
             return
         if self._collector.rows.opened is not None:
-            self.statistics.keep()
-        self._fault_log.log_left_out()
-        self._status.all_ready = False
+            self._last_stats = self.read_stats()
+        self._collector.recovery.fault_log.log_left_out()
+        self._collector.status.all_ready = False
         for ticket in self._collector.tickets:
             ticket.finish(error=ClosedError("the environments were closed meanwhile"))
         closing = self._dispatcher.tickets[CLOSE] = Ticket(CLOSE, Close(), self._all)
@@ -120,7 +118,7 @@ class Life:
         """Mark the environments closed in a forked child, which does not have the workers."""
         if not self._backend.abandon():
             return
-        self._checks.forked = True
+        self._forked = True
         for ticket in self._collector.tickets:
             ticket.done = True  # no callbacks: whoever waits for it is in the parent
             ticket.error = ClosedError(FORKED)
@@ -128,19 +126,24 @@ class Life:
         self._end()
 
     def _end(self) -> None:
-        self._status.all_ready = False
+        self._collector.status.all_ready = False
         self._collector.closing = closing = Ticket(CLOSE, Close(), ())
         closing.done = True
 
     # ---------------------------------------------------------------- what is known
 
-    def check_open(self) -> None:
-        """Refuse environments that are closed, or not open yet.
+    def opened(self) -> Opened:
+        """Return what is allocated for open environments.
 
         Raises:
-            ClosedError: They are.
+            ClosedError: They are closed, or not open yet.
         """
-        self._checks.opened()
+        if self._collector.closing is not None:
+            raise ClosedError(FORKED if self._forked else CLOSED)
+        opened = self._collector.rows.opened
+        if opened is None:
+            raise ClosedError(NOT_OPEN)
+        return opened
 
     def description(self, env_id: int = 0) -> Description:
         """Return what an environment is like; known once it was opened."""
@@ -153,7 +156,7 @@ class Life:
         Raises:
             ClosedError: The environments are closed, or not open yet.
         """
-        return self._checks.opened().table
+        return self.opened().table
 
     def stats(self) -> Stats:
         """Read the statistics, without waiting for workers or slowing them down.
@@ -161,20 +164,39 @@ class Life:
         Raises:
             ClosedError: The environments were never open, or belong to another process.
         """
-        if self.statistics.last is not None:
-            return self.statistics.last
-        self._checks.opened()
-        self._collector.poll()
-        return self.statistics.reader()()
+        if self._last_stats is None:
+            self.opened()
+            self._collector.poll()
+        return self.read_stats()
+
+    def read_stats(self) -> Stats:
+        """Read the statistics, in any thread; those at the end once closing has begun."""
+        backend, recovery = self._backend, self._collector.recovery
+        return self._last_stats or self._collector.traffic.read(
+            self.gauges, backend.ranges, backend.pids,
+            recovery.fault_log.counts, recovery.workers.restarts,
+        )  # fmt: skip
+
+    @property
+    def gauges(self) -> Gauges:
+        """The workers' counters."""
+        assert self._collector.rows.opened is not None
+        return self._collector.rows.opened.table.gauges
+
+    def steps(self) -> Array:
+        """Return the number of steps so far of each environment; callable in any thread."""
+        if self._last_stats is not None:
+            return np.array([env.steps for env in self._last_stats.envs])
+        return self.gauges.totals(self._backend.ranges)
+
+    def unstepped(self) -> Ids:
+        """Return the environments without a step so far, whose first episode is still to come."""
+        return () if self.restored else tuple(np.flatnonzero(self.steps() == 0).tolist())
 
     @property
     def remark(self) -> str:
         """What was learned from the first steps, in a sentence; empty if nothing was."""
         return self._collector.traffic.remark
-
-    def learn_by(self, learn: Callable[[Traffic], None]) -> None:
-        """Have the first steps timed, to learn from them."""
-        learn(self._collector.traffic)
 
     @property
     def is_open(self) -> bool:
@@ -188,4 +210,4 @@ class Life:
 
     def is_closed(self, env_id: int) -> bool:
         """Whether an environment is closed, alone or with all others."""
-        return self.closed or env_id in self._status.closed_envs
+        return self.closed or env_id in self._collector.status.closed_envs

@@ -9,17 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
-
-from agym.backends.pool import Pool
-from agym.engine.calls.waits import NO_WAIT, LoopLag, Waited, Waits
-from agym.engine.faults.recovery import Recovery
+from agym.engine.calls.waits import LagMeter, LoopLag, Waited
 from agym.engine.hooks import Hooks
-from agym.engine.opened import EnvRows
-from agym.protocol.arguments import Ids
 from agym.protocol.messages.failures import name_envs
 from agym.protocol.metrics.gauges import WAKING, Gauges, clock, percentiles
-from agym.protocol.typing import Array
 
 # A straggler's median step takes more than this many times the median of all environments.
 STRAGGLER = 5.0
@@ -135,9 +128,9 @@ class Stats:
     caller: float
     limit: str
     stragglers: tuple[int, ...]
-    remark: str = ""
-    waited: Waited = NO_WAIT
-    loop_lag: LoopLag | None = None
+    remark: str
+    waited: Waited
+    loop_lag: LoopLag | None
 
     @property
     def cost(self) -> float:
@@ -188,7 +181,8 @@ class Traffic:
         learn: Called once with the first timed steps: from dispatch to the end of the last
             environment, and what all workers took together, in nanoseconds.
         remark: What was learned, in a sentence.
-        waits: What the caller waited for.
+        lag: How late the caller's event loop is.
+        waited: Seconds in which the caller waited for results.
     """
 
     remark = ""
@@ -198,7 +192,9 @@ class Traffic:
         """Start; ``hooks`` may hold results back."""
         self.left = 1
         self.returned = 0
-        self.waits = Waits()
+        self.lag = LagMeter()
+        self.waited = 0.0
+        self._held_back = 0.0
         self.following = (-1, 0)
         self._followed = 0
         self._queue = self._work = self._transport = self._caller = 0
@@ -231,7 +227,7 @@ class Traffic:
             yield
         finally:
             now = time.monotonic()
-            self.waits.hooks += now - begun
+            self._held_back += now - begun
             self._held, self._release = (now - begun) / (now - self._release), now
             if now - begun > HELD_SECONDS:
                 self.left, self.returned = FOLLOWED, 0
@@ -284,57 +280,12 @@ class Traffic:
         else:  # only single environments were stepped, or results were held back
             busiest = max(worker.busy for worker in workers)
             limit = "environments" if busiest > 0.5 else "caller"
+        turns = (int(gauges.arrays[name].sum()) / 1e9 for name in ("queued", "rate_waited"))
         return Stats(
             seconds, envs, workers, queue, transport, work, caller, limit,
-            _stragglers(envs, ranges), self.remark, self.waits.read(gauges),
-            self.waits.lag.read(),
+            _stragglers(envs, ranges), self.remark,
+            Waited(self.waited, self._held_back, *turns), self.lag.read(),
         )  # fmt: skip
-
-
-class Statistics:
-    """Reads the statistics of open environments.
-
-    Attributes:
-        last: The statistics at the moment of closing.
-        restored: Whether snapshots were restored.
-    """
-
-    last: Stats | None = None
-    restored = False
-
-    def __init__(self, traffic: Traffic, rows: EnvRows, backend: Pool, recovery: Recovery) -> None:
-        self._traffic = traffic
-        self._rows = rows
-        self._backend = backend
-        self._recovery = recovery
-
-    @property
-    def gauges(self) -> Gauges:
-        """The workers' counters."""
-        assert self._rows.opened is not None
-        return self._rows.opened.table.gauges
-
-    def reader(self) -> Callable[[], Stats]:
-        """Return a function that reads the statistics at any time, in any thread."""
-        gauges, backend, recovery = self.gauges, self._backend, self._recovery
-        return lambda: self._traffic.read(
-            gauges, backend.ranges, backend.pids,
-            recovery.fault_log.counts, recovery.workers.restarts,
-        )  # fmt: skip
-
-    def steps(self) -> Array:
-        """Return the number of steps so far of each environment; callable in any thread."""
-        if self.last is not None:
-            return np.array([env.steps for env in self.last.envs])
-        return self.gauges.totals(self._backend.ranges)
-
-    def unstepped(self) -> Ids:
-        """Return the environments without a step so far, whose first episode is still to come."""
-        return () if self.restored else tuple(np.flatnonzero(self.steps() == 0).tolist())
-
-    def keep(self) -> None:
-        """Read the statistics for the last time."""
-        self.last = self.reader()()
 
 
 def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int, ...]:

@@ -9,14 +9,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from agym.backends.pool import Pool
-from agym.engine.calls.dispatcher import Dispatcher
+from agym.engine.calls.collector import Collector
 from agym.engine.calls.ticket import Ticket
-from agym.engine.faults.recovery import Recovery
-from agym.engine.hooks import Hook, Hooks
+from agym.engine.hooks import Hook
 from agym.engine.life import Life
 from agym.engine.stats import Stats
-from agym.engine.status import EnvStatus
 from agym.hosts.episode import name_of
 from agym.hosts.fault_injection import InjectedFault
 from agym.protocol.arguments import Ids
@@ -73,41 +70,31 @@ class Tap:
 
     def __init__(
         self,
-        backend: Pool,
         ask: Callable[[Message, Ids], Ticket],
-        dispatcher: Dispatcher,
-        status: EnvStatus,
-        recovery: Recovery,
+        collector: Collector,
         life: Life,
-        hooks: Hooks,
         waiter: Any,
         pages: list[Any],
     ) -> None:
         """Look at the parts of an engine, by which environments are open.
 
         Args:
-            backend: Runs the environments.
             ask: Dispatches a message, as the engine does.
-            dispatcher: Sends operations.
-            status: The state of each environment.
-            recovery: What a fault does to the environments.
-            life: Opens and closes them.
-            hooks: The hooks.
+            collector: Knows the other parts.
+            life: Opens and closes the environments.
             waiter: That of the API.
             pages: See ``Attributes``.
         """
         self._ask = ask
-        self._dispatcher = dispatcher
-        self._status = status
-        self._recovery = recovery
+        self._collector = collector
         self._life = life
-        self._hooks = hooks
         self._waiter = waiter
+        backend = collector.backend
         self.num_envs = len(backend.options.factories)
         self.autoreset = name_of(backend.options.autoreset)
         self.inline = backend.inline is not None
-        self.timeout = dispatcher.deadlines.timeout
-        self.timeout_ends = recovery.timeout_ends
+        self.timeout = collector.dispatcher.deadlines.timeout
+        self.timeout_ends = collector.recovery.timeout_ends
         self.pages = pages
 
     # ---------------------------------------------------------------- hooks
@@ -115,15 +102,15 @@ class Tap:
     @property
     def hooks(self) -> tuple[Hook, ...]:
         """The hooks, in the order of calls."""
-        return self._hooks.all
+        return self._collector.hooks.all
 
     def add_hook(self, hook: Hook, *, first: bool = False) -> None:
         """Add a hook at the end, or as the first. Idempotent."""
-        self._hooks.add(hook, first=first)
+        self._collector.hooks.add(hook, first=first)
 
     def remove_hook(self, hook: Hook) -> None:
         """Remove a hook. Idempotent."""
-        self._hooks.remove(hook)
+        self._collector.hooks.remove(hook)
 
     # ---------------------------------------------------------------- what is known
 
@@ -133,7 +120,7 @@ class Tap:
 
         Whoever keeps them keeps the memory; they are to be had until the environments are closed.
         """
-        return self._life.statistics.gauges
+        return self._life.gauges
 
     @property
     def closed(self) -> bool:
@@ -143,32 +130,32 @@ class Tap:
     @property
     def lost(self) -> Ids:
         """The environments that are gone until ``envs.restart`` replaces them."""
-        return tuple(sorted(self._status.lost))
+        return tuple(sorted(self._collector.status.lost))
 
     def usable(self, ids: Ids) -> Ids:
         """Return those of some environments that are alive, open and reset."""
-        return () if self._life.closed else self._status.usable(ids)
+        return () if self._life.closed else self._collector.status.usable(ids)
 
     def is_busy(self, env_id: int) -> bool:
         """Whether an environment has a step or reset under way, or is being replaced."""
-        replaced = env_id in self._recovery.recovering
-        return replaced or self._dispatcher.queues.owner(env_id) is not None
+        replaced = env_id in self._collector.recovery.recovering
+        return replaced or self._collector.dispatcher.queues.owner(env_id) is not None
 
     def worker_of(self, env_id: int) -> int:
         """Return the index of the worker that runs an environment."""
-        return self._recovery.workers.worker_of(env_id)
+        return self._collector.recovery.workers.worker_of(env_id)
 
     def steps(self) -> Array:
         """Return the number of steps so far of each environment. Callable from any thread."""
-        return self._life.statistics.steps()
+        return self._life.steps()
 
     def unstepped(self) -> Ids:
         """Return the environments without a step so far, whose first episode is still to come."""
-        return self._life.statistics.unstepped()
+        return self._life.unstepped()
 
     def stats(self) -> Stats:
         """Read the statistics; unlike ``envs.stats()`` callable from any thread."""
-        return self._life.statistics.last or self._life.statistics.reader()()
+        return self._life.read_stats()
 
     # ---------------------------------------------------------------- what can be done
 
@@ -189,7 +176,7 @@ class Tap:
         """
         with self._waiter.lock:
             ticket = self._ask(Render(), ids)
-            self._dispatcher.suspend_during(ticket)
+            self._collector.dispatcher.suspend_during(ticket)
             if ticket.done:
                 then(_rendered(ticket))
             else:
@@ -210,7 +197,7 @@ class Tap:
             seconds: Duration of a hang or delay.
         """
         fault = InjectFault([InjectedFault(kind, seconds)])
-        self._dispatcher.begin_internal(fault, (env_id,))
+        self._collector.dispatcher.begin_internal(fault, (env_id,))
 
 
 def _rendered(ticket: Ticket) -> Rendered:

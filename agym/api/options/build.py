@@ -81,8 +81,7 @@ def build(
     )
     engine = Engine(backend, timeout=options.timeout, copy=options.copy, policy=policy)
     if learn is not None:
-        life = engine.life
-        life.learn_by(learn)
+        learn(engine.traffic)
     return engine
 
 

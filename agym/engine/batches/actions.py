@@ -39,11 +39,17 @@ class ActionWriter:
     def __init__(self, num_envs: int) -> None:
         self.all = range(num_envs)
 
-    def write_all(self, table: SlotTable, actions: Any) -> list[Any] | None:
-        """Write the actions of all environments; see :func:`write_actions`."""
+    def write_all(self, table: SlotTable, actions: Any, *, here: bool = False) -> Any:
+        """Write the actions of all environments; see :func:`write_actions`.
+
+        With ``here``, an array with nothing to convert is not written, but returned: environments
+        in this thread may keep it.
+        """
         if type(actions) is np.ndarray and self.cut is None and table.action.single:
             for block in table.actions:  # the common case, in which there is nothing to convert
                 if actions.dtype == block.dtype and actions.shape == block.shape:
+                    if here:  # numbers are copied when environments get them, rows are not
+                        return actions if actions.ndim == 1 else actions.copy()
                     block[...] = actions
                     return None
         return write_actions(table.action, table.actions, actions, self.all, self.cut)

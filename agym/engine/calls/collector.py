@@ -24,7 +24,7 @@ from agym.engine.hooks import Hooks
 from agym.engine.opened import EnvRows
 from agym.engine.stats import Traffic
 from agym.engine.status import EnvStatus
-from agym.errors import AgymError
+from agym.errors import AgymError, BusyError
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Completion, Payload, join_neighbours
 from agym.protocol.messages.failures import Failure
@@ -33,12 +33,22 @@ from agym.protocol.messages.operations import Close, Make, Step
 if TYPE_CHECKING:
     from agym.engine.faults.recycling import Recycling
 
+STEPPING = (
+    "environment {} is still stepping: wait for that step (await it, or let its thread finish)"
+    " before the next"
+)
+
 
 class Collector:
     """Ends tickets.
 
     Attributes:
+        backend: Runs the environments.
+        dispatcher: Sends operations.
         rows: The rows of environments, and what is known of these once they are open.
+        status: The state of each environment.
+        recovery: What a fault does to the environments.
+        hooks: The hooks.
         sent: The steps that were sent and not received.
         traffic: Times some steps.
         ranges: The environments of each worker.
@@ -57,30 +67,45 @@ class Collector:
         recycling: Recycling | None,
         hooks: Hooks,
     ) -> None:
+        self.backend = backend
+        self.dispatcher = dispatcher
         self.rows = rows
-        self.ranges = backend.ranges
+        self.status = status
+        self.recovery = recovery
+        self._recycling = recycling
+        self.hooks = hooks
         self.sent = SentSteps()
         self.traffic = Traffic(hooks)
-        self._hooks = hooks
-        self._backend = backend
-        self._dispatcher = dispatcher
-        self._status = status
-        self._recovery = recovery
-        self._recycling = recycling
+        self.ranges = backend.ranges
 
     @property
     def tickets(self) -> list[Ticket]:
         """All tickets that are not done, with those of ``recv``."""
-        return [*self._dispatcher.tickets.values(), *self.sent.receivers]
+        return [*self.dispatcher.tickets.values(), *self.sent.receivers]
+
+    def check_steppable(self, ids: Ids) -> None:
+        """Refuse environments that still step, or that must be reset first."""
+        self.sent.check(ids)
+        queues = self.dispatcher.queues
+        if not queues.idle:
+            self.poll()
+            busy = queues.stepping(ids)
+            if busy is not None:
+                self.backend.check_workers()
+                self.poll()
+                busy = queues.stepping(ids)
+            if busy is not None:
+                raise BusyError(STEPPING.format(busy))
+        self.status.check_ready(ids)
 
     # ---------------------------------------------------------------- completions
 
     def poll(self) -> None:
         """Take in all completions since the last call; tickets become done."""
         # Read before the poll, so that completions older than the end are accounted for first.
-        ended = self.closing is not None and self._backend.ended
-        recovery = self._recovery
-        while completions := self._backend.poll():
+        ended = self.closing is not None and self.backend.ended
+        recovery = self.recovery
+        while completions := self.backend.poll():
             begins_more = self._recycling is not None
             if len(completions) > len(self.ranges):
                 completions = join_neighbours(completions)
@@ -93,7 +118,7 @@ class Collector:
                     wrong or recovery.follows or recovery.recovering or recovery.pending
                 ) and self.closing is None:
                     begins_more = True
-                    ticket = self._dispatcher.tickets.get(completion.number)
+                    ticket = self.dispatcher.tickets.get(completion.number)
                     for part in recovery.filter(completion, ticket):
                         self._account(part)
                 else:
@@ -103,13 +128,13 @@ class Collector:
         if ended and self.closing is not None and not self.closing.done:
             payload = self.closing.payload
             self.closing.finish(
-                error=None if payload is None else self._status.blame(Close, payload)
+                error=None if payload is None else self.status.blame(Close, payload)
             )
 
     def _account(self, completion: Completion) -> None:
         """Record that some environments have completed their part of a ticket."""
         number, start, stop, payload = completion
-        ticket = self._dispatcher.tickets.get(number)
+        ticket = self.dispatcher.tickets.get(number)
         if ticket is None:
             return  # the call was cancelled
         if payload is not None and (ticket.ready is None or ticket.expired):
@@ -123,17 +148,17 @@ class Collector:
         elif ticket.ready is not None:
             self._arrive(ticket, range(start, stop), payload)
         if ticket.remaining == 0 and ticket is not self.closing:
-            self._end(ticket)
+            self.end(ticket)
         elif ticket.ended is not None:
             ticket.ended.append(range(start, stop))
 
-    def _end(self, ticket: Ticket) -> None:
+    def end(self, ticket: Ticket) -> None:
         """Finish a ticket whose environments have all ended."""
         kind, message = ticket.kind, ticket.message
         if kind is not Step and message.starts:
-            recovering = self._recovery.recovering
-            self._status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
-        error = None if ticket.payload is None else self._status.blame(kind, ticket.payload)
+            recovering = self.recovery.recovering
+            self.status.mark_ready(tuple(i for i in ticket.ids if i not in recovering))
+        error = None if ticket.payload is None else self.status.blame(kind, ticket.payload)
         value: Any = None
         if kind is Make:
             error = self._open(ticket, error)
@@ -145,15 +170,15 @@ class Collector:
         else:
             value, error = self._value(ticket)
         if error is not None and kind is Step and ticket.ready is None:
-            for hook in self._hooks.all:
+            for hook in self.hooks.all:
                 hook.after_steps_lost(ticket.ids)
         ticket.finish(value, error)
         moves = kind is not Step and message.moves
         if moves:
             # The row stays owned until the move is over.
-            del self._dispatcher.tickets[ticket.number]
+            del self.dispatcher.tickets[ticket.number]
         else:
-            self._dispatcher.drop(ticket)
+            self.dispatcher.drop(ticket)
         if self._recycling is not None and self.closing is None:
             if moves:
                 self._recycling.advance(ticket)
@@ -169,21 +194,21 @@ class Collector:
                 number, followed = self.traffic.following
                 if number == ticket.number:
                     self.traffic.settle(followed, opened.table.gauges, self.ranges)
-                for hook in self._hooks.all:
+                for hook in self.hooks.all if ticket.ids else ():
                     hook.after_step(ticket.number, ticket.ids, value)
                 return value, None
             if ticket.message.starts and opened is not None:
                 return opened.batches.reset(ticket), None
         except Exception as error:  # the caller's array became read-only, or memory ran out
             return None, error
-        payload = ticket.payload
-        return None if payload is None else [payload.values.get(i) for i in ticket.ids], None
+        values = {} if ticket.payload is None else ticket.payload.values
+        return [values.get(i) for i in ticket.ids], None
 
     def _free(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
         """Release environments that have ended, without waiting for the rest of their ticket."""
         if ticket.message.writes_rows and self.rows.opened is not None:
             self.rows.opened.batches.note(ticket, ids, payload)
-        self._dispatcher.release(ticket, ids)
+        self.dispatcher.release(ticket, ids)
 
     def _arrive(self, ticket: Ticket, ids: range, payload: Payload | None) -> None:
         """Move ended environments of a sent step to their queue."""
@@ -194,7 +219,7 @@ class Collector:
         if payload is not None and payload.problems:
             for problem in payload.problems:
                 failed.update(problem.env_ids)
-            error = self._status.blame(Step, payload)
+            error = self.status.blame(Step, payload)
             # Report a dead worker once, not for each of its environments.
             (*_, problem) = payload.problems
             if not isinstance(problem, Failure):
@@ -208,7 +233,7 @@ class Collector:
         if self.rows.opened is not None:
             self.rows.opened.batches.note(ticket, ids, payload)
             self.rows.opened.batches.keep_unread(well)  # before other operations of these
-        self._dispatcher.release(ticket, ids)
+        self.dispatcher.release(ticket, ids)
         if self._recycling is not None:
             self._recycling.on_steps_ended(well, ticket)
         self.sent.arrive(well, ready, payload)
@@ -224,8 +249,8 @@ class Collector:
             opened = self.rows.open()
         except AgymError as misfit:
             return misfit
-        self._dispatcher.open(opened.batches)
-        self._backend.attach(opened.table)
+        self.dispatcher.open(opened.batches)
+        self.backend.attach(opened.table)
         self.traffic.opened = time.monotonic()
         return None
 
@@ -237,7 +262,7 @@ class Collector:
         Returns:
             Seconds until the next deadline, ``None`` if there is none.
         """
-        if self._dispatcher.deadlines.timeout is None and not self.sent.receivers:
+        if self.dispatcher.deadlines.timeout is None and not self.sent.receivers:
             return None
         now = time.monotonic()
         waiting = [t for t in self.tickets if t.deadline is not None and not t.done]
@@ -254,8 +279,8 @@ class Collector:
 
     def _miss(self, ticket: Ticket) -> None:
         """Fail a call that missed its deadline, replace the environments that are late, or both."""
-        recovery, deadlines = self._recovery, self._dispatcher.deadlines
-        queued = self._dispatcher.queues.waiting(ticket)
+        recovery, deadlines = self.recovery, self.dispatcher.deadlines
+        queued = self.dispatcher.queues.waiting(ticket)
         late = [i for i in ticket.late() if i not in queued and i not in recovery.recovering]
         if ticket.message.slow:
             ticket.deadline = None
@@ -288,7 +313,7 @@ class Collector:
         Returns:
             The others; and, if there are none, until when to wait.
         """
-        timeout = self._dispatcher.deadlines.timeout
+        timeout = self.dispatcher.deadlines.timeout
         assert timeout is not None  # or nothing is late
         ends = {i: turn + timeout for i in late if (turn := self.rows.latest_turn(i))}
         now = time.monotonic()

@@ -16,35 +16,18 @@ from agym.backends.pool import Inline
 from agym.engine.batches.actions import ActionWriter
 from agym.engine.batches.results import StepResult
 from agym.engine.calls.collector import Collector
-from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
-from agym.engine.faults.recovery import Recovery
-from agym.engine.hooks import Hooks
-from agym.engine.status import EnvStatus
 from agym.errors import AgymError
-from agym.protocol.table import PLANES, SlotTable
+from agym.protocol.table import PLANES
 
 
 class InlineSteps:
     """Steps all environments through one call of the backend."""
 
-    def __init__(
-        self,
-        backend: Inline,
-        writer: ActionWriter,
-        status: EnvStatus,
-        dispatcher: Dispatcher,
-        collector: Collector,
-        recovery: Recovery,
-        hooks: Hooks,
-    ) -> None:
+    def __init__(self, backend: Inline, writer: ActionWriter, collector: Collector) -> None:
         self._backend = backend
         self._writer = writer
-        self._status = status
-        self._dispatcher = dispatcher
         self._collector = collector
-        self._recovery = recovery
-        self._hooks = hooks
 
     def step(self, actions: Any) -> StepResult[Any] | Ticket | None:
         """Step all environments. Ctrl-C may interrupt it anywhere; they must be reset then.
@@ -56,12 +39,13 @@ class InlineSteps:
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
         """
-        dispatcher, collector, recovery = self._dispatcher, self._collector, self._recovery
+        collector = self._collector
+        dispatcher, recovery = collector.dispatcher, collector.recovery
         opened = collector.rows.opened
         if (
-            not self._status.all_ready
+            not collector.status.all_ready
             or dispatcher.tickets
-            or self._hooks.follow_steps
+            or collector.hooks.follow_steps
             or collector.sent.queues
             or recovery.follows
             or recovery.recovering
@@ -69,7 +53,7 @@ class InlineSteps:
             or opened is None
         ):
             return None
-        given = self._read(opened.table, actions)
+        given = self._writer.write_all(opened.table, actions, here=True)
         batches, traffic = opened.batches, collector.traffic
         number, plane, built = next(dispatcher.numbers), 0, False
         traffic.left -= 1
@@ -100,22 +84,12 @@ class InlineSteps:
             if plane >= PLANES:
                 batches.give_back(plane)
 
-    def _read(self, table: SlotTable, actions: Any) -> Any:
-        """Return an array of all actions, or what the table cannot hold of those written there."""
-        writer = self._writer
-        if type(actions) is np.ndarray and writer.cut is None and table.action.single:
-            for block in table.actions:
-                if actions.dtype == block.dtype and actions.shape == block.shape:
-                    # Numbers are copied when environments get them, rows are not.
-                    return actions if actions.ndim == 1 else actions.copy()
-        return writer.write_all(table, actions)
-
     def _call_off(self, number: int, error: BaseException, *, built: bool) -> None:
         """Clean up after an error; ``built`` if only the result was missing."""
-        dispatcher = self._dispatcher
+        dispatcher = self._collector.dispatcher
         dispatcher.in_place = None
         ticket = dispatcher.tickets.get(number)
         if ticket is not None:
             dispatcher.call_off(ticket, error)
         elif not isinstance(error, Exception if built else AgymError):
-            self._status.mark_unready(self._writer.all, "was interrupted in step")
+            self._collector.status.mark_unready(self._writer.all, "was interrupted in step")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agym.protocol.metrics.gauges import BUCKETS, Gauges, bucket_of, percentiles
+from agym.protocol.metrics.gauges import BUCKETS, bucket_of, percentiles
 
 # How often the lateness of the event loop is looked at.
 LOOK_SECONDS = 0.02
@@ -45,9 +45,6 @@ class Waited:
     def __str__(self) -> str:
         parts = {name.replace("_", " "): value for name, value in vars(self).items() if value}
         return ", ".join(f"{name} {seconds:.3g} s" for name, seconds in parts.items())
-
-
-NO_WAIT = Waited()
 
 
 @dataclass(frozen=True)
@@ -123,27 +120,3 @@ class LagMeter:
         if p50 is None or p99 is None:
             return None
         return LoopLag(min(p50, self._longest), min(p99, self._longest), self._longest)
-
-
-class Waits:
-    """Sums of what the caller waited for.
-
-    Attributes:
-        lag: How late its event loop is.
-        hooks: Seconds in which hooks held results back.
-        environments: Seconds in which the caller waited for results.
-    """
-
-    def __init__(self) -> None:
-        self.lag = LagMeter()
-        self.hooks = 0.0
-        self.environments = 0.0
-
-    def read(self, gauges: Gauges) -> Waited:
-        """Return the sums."""
-        return Waited(
-            self.environments,
-            self.hooks,
-            int(gauges.arrays["queued"].sum()) / 1e9,
-            int(gauges.arrays["rate_waited"].sum()) / 1e9,
-        )
