@@ -342,7 +342,7 @@ class Engine:
                     "restart",
                 )
         loads = self._recovery.restart(ids)
-        ticket = self._dispatcher.ticket(Load([]), ids)
+        ticket = Ticket(next(self._dispatcher.numbers), Load([]), ids)
         self._dispatcher.tickets[ticket.number] = ticket
         self._dispatcher.deadlines.start_replacement(ticket)
         for run, load in loads:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from agym._system.files import os_errors_as_usage_errors
 from agym._system.fork_safety import abandon_in_forks
 from agym.backends.port import Force
@@ -17,12 +15,9 @@ from agym.engine.calls.ticket import Ticket
 from agym.engine.opened import Opened
 from agym.engine.stats import Stats
 from agym.errors import ClosedError
-from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Description
 from agym.protocol.messages.operations import CLOSE, OPEN, Close, Make
-from agym.protocol.metrics.gauges import Gauges
 from agym.protocol.table import SlotTable
-from agym.protocol.typing import Array
 
 # Seconds for workers to close, to terminate and to be killed; then the same for a fast close.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
@@ -43,12 +38,13 @@ class Life:
         notices: Warnings for the caller.
         released: Nothing is left to close.
         restored: Whether snapshots were restored.
+        last_stats: The statistics at the moment of closing.
     """
 
     released = False
     restored = False
+    last_stats: Stats | None = None
     _forked = False
-    _last_stats: Stats | None = None
 
     def __init__(self, collector: Collector) -> None:
         self._all = range(len(collector.backend.options.factories))
@@ -81,7 +77,7 @@ class Life:
             self.discard()
             return
         if self._collector.rows.opened is not None:
-            self._last_stats = self.read_stats()
+            self.last_stats = self.read_stats()
         self._collector.recovery.fault_log.log_left_out()
         self._collector.status.all_ready = False
         for ticket in self._collector.tickets:
@@ -164,7 +160,7 @@ class Life:
         Raises:
             ClosedError: The environments were never open, or belong to another process.
         """
-        if self._last_stats is None:
+        if self.last_stats is None:
             self.opened()
             self._collector.poll()
         return self.read_stats()
@@ -172,26 +168,10 @@ class Life:
     def read_stats(self) -> Stats:
         """Read the statistics, in any thread; those at the end once closing has begun."""
         backend, recovery = self._backend, self._collector.recovery
-        return self._last_stats or self._collector.traffic.read(
-            self.gauges, backend.ranges, backend.pids,
+        return self.last_stats or self._collector.traffic.read(
+            self._collector.rows.gauges, backend.ranges, backend.pids,
             recovery.fault_log.counts, recovery.workers.restarts,
         )  # fmt: skip
-
-    @property
-    def gauges(self) -> Gauges:
-        """The workers' counters."""
-        assert self._collector.rows.opened is not None
-        return self._collector.rows.opened.table.gauges
-
-    def steps(self) -> Array:
-        """Return the number of steps so far of each environment; callable in any thread."""
-        if self._last_stats is not None:
-            return np.array([env.steps for env in self._last_stats.envs])
-        return self.gauges.totals(self._backend.ranges)
-
-    def unstepped(self) -> Ids:
-        """Return the environments without a step so far, whose first episode is still to come."""
-        return () if self.restored else tuple(np.flatnonzero(self.steps() == 0).tolist())
 
     @property
     def remark(self) -> str:

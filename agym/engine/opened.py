@@ -18,6 +18,7 @@ from agym.engine.calls.ticket import Ticket
 from agym.errors import SpaceMismatchError, UsageError
 from agym.hosts.rows import Rows
 from agym.protocol.messages.completions import Description
+from agym.protocol.metrics.gauges import Gauges
 from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_value
@@ -110,6 +111,12 @@ class EnvRows:
         return self.opened
 
     @property
+    def gauges(self) -> Gauges:
+        """The counters that workers keep, while the environments are open."""
+        assert self.opened is not None
+        return self.opened.table.gauges
+
+    @property
     def cancellable(self) -> bool:
         """Whether operations of single environments are known to be cancellable."""
         return self.opened is not None and self.described[0].cancellable
@@ -121,7 +128,7 @@ class EnvRows:
         ids = range(slot, slot + 1)
         if not self.cancellable:  # it runs after some of its worker's, not beside them
             ids = next(ids for ids in self._backend.ranges if slot in ids)
-        turns = self.opened.table.gauges.arrays["rate_turn"]
+        turns = self.gauges.arrays["rate_turn"]
         return float(turns[ids.start : ids.stop].max()) / 1e9
 
     def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from agym.engine.calls.collector import Collector
 from agym.engine.calls.ticket import Ticket
@@ -120,7 +122,7 @@ class Tap:
 
         Whoever keeps them keeps the memory; they are to be had until the environments are closed.
         """
-        return self._life.gauges
+        return self._collector.rows.gauges
 
     @property
     def closed(self) -> bool:
@@ -147,11 +149,14 @@ class Tap:
 
     def steps(self) -> Array:
         """Return the number of steps so far of each environment. Callable from any thread."""
-        return self._life.steps()
+        last = self._life.last_stats
+        if last is not None:
+            return np.array([env.steps for env in last.envs])
+        return self.gauges.totals(self._collector.ranges)
 
     def unstepped(self) -> Ids:
         """Return the environments without a step so far, whose first episode is still to come."""
-        return self._life.unstepped()
+        return () if self._life.restored else tuple(np.flatnonzero(self.steps() == 0).tolist())
 
     def stats(self) -> Stats:
         """Read the statistics; unlike ``envs.stats()`` callable from any thread."""
@@ -217,20 +222,10 @@ def _rendered(ticket: Ticket) -> Rendered:
 # ---------------------------------------------------------------- the registry of open environments
 
 
-class Timeline(Protocol):
-    """A timeline that is being recorded."""
-
-    def add_envs(self, name: str, tap: Tap) -> None:
-        """Record these environments too. Idempotent."""
-
-    def add_block(self, name: str, begun: float, ended: float) -> None:
-        """Record a named block of the caller's, in seconds of ``perf_counter``."""
-
-
 # By these, timelines find the environments of this process: those that are open as a timeline
 # begins, and those that are opened meanwhile.
 _names: weakref.WeakKeyDictionary[Tap, str] = weakref.WeakKeyDictionary()
-timelines: list[Timeline] = []  # the running ones
+timelines: list[Any] = []  # the running ones, each an ``agym.trace``
 
 
 def register(name: str, tap: Tap) -> None:

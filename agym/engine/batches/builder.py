@@ -172,10 +172,6 @@ class BatchBuilder:
         pairs = zip(latest, map(unread.get, ids), strict=True)
         return [next(plane for plane in PARTIAL if plane not in pair) for pair in pairs]
 
-    def give_back(self, plane: int) -> None:
-        """Free a plane whose batch was not leased."""
-        self.leases.give_back(plane)
-
     def plane_of(self, slot: int) -> int:
         """Return the plane of an environment's latest row."""
         return self._at[slot] if self._common is None else self._common
@@ -234,16 +230,17 @@ class BatchBuilder:
         if payload is None and out is None and plane >= 0:
             return self.whole(plane)
         self.note(ticket, ids, payload)
+        planes = self._planes_of(ticket)
         if out is not None and out.plane == plane >= 0:
             columns = [*out.leaves, *out.rest]
         elif plane < 0:
-            columns = self._gather(len(self._stacked), ids, self._planes_of(ticket))
+            columns = self._gather(len(self._stacked), ids, planes)
             if out is not None:
                 columns = out.fill(columns)
         else:
             columns = self._whole_columns(plane) if out is None else out.fill(self._columns[plane])
-        infos = self._step_infos(ids, self._planes_of(ticket), payload)
-        self._add_final(ids, self._planes_of(ticket), payload, infos, columns)
+        infos = self._step_infos(ids, planes, payload)
+        self._add_final(ids, planes, payload, infos, columns)
         return self._result(ids, columns, infos)
 
     def whole(self, plane: int, infos: list[Info] | None = None) -> StepResult:
@@ -326,14 +323,12 @@ class BatchBuilder:
 
     def _latest_observations(self, ids: Ids) -> Any:
         table = self._table
-        if self._common is None:
+        if self._common is None or len(ids) < table.num_envs:
             leaves = len(table.stacked.observations)  # the first columns
-            arrays = self._gather(leaves, ids, [self._at[i] for i in ids])
+            arrays = self._gather(leaves, ids, [self.plane_of(i) for i in ids])
         else:
             arrays = table.planes[self._common].observations
-            if len(ids) < table.num_envs:
-                arrays = [array[list(ids)] for array in arrays]
-            elif self._copy:
+            if self._copy:
                 arrays = [array.copy() for array in arrays]
         return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
 

@@ -57,12 +57,10 @@ class RolloutSlice(OutTarget):
     def __init__(self, buffer: RolloutBuffer, index: int) -> None:
         self.buffer = buffer  # keeps the memory alive while a step writes here
         plane = buffer.stacked.at(index)
-        self.rewards, self.terminated, self.truncated = (
-            plane.rewards, plane.terminated, plane.truncated
-        )  # fmt: skip
-        layout = buffer.layout
-        rest = [plane.rewards, plane.terminated, plane.truncated]
-        super().__init__(layout, layout.unflatten(plane.observations), rest)
+        self.rewards, self.terminated = plane.rewards, plane.terminated
+        self.truncated = plane.truncated
+        rest = [self.rewards, self.terminated, self.truncated]
+        super().__init__(buffer.layout, buffer.layout.unflatten(plane.observations), rest)
         if buffer.planes is not None:
             self.plane = buffer.planes[index]
 
@@ -93,20 +91,13 @@ class RolloutBuffer:
         truncated: ``bool[T, N]``.
     """
 
-    def __init__(
-        self, owner: Buffers, layout: Layout, stacked: Plane, planes: range | None = None
-    ) -> None:
-        self._owner = ref(owner)
-        self.layout = layout
+    def __init__(self, layout: Layout, stacked: Plane, planes: range | None = None) -> None:
+        self.layout = layout  # each slot table has another
         self.stacked = stacked
         self.planes = planes
         self.observations = layout.unflatten(stacked.observations)
         self.rewards, self.terminated = stacked.rewards, stacked.terminated
         self.truncated = stacked.truncated
-
-    def belongs_to(self, buffers: Buffers) -> bool:
-        """Whether the buffer was made for these environments."""
-        return self._owner() is buffers
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -160,12 +151,12 @@ class Buffers:
                 table.shrink(first)
                 self._backend.shrink(extension)
         if not self._direct:
-            return RolloutBuffer(self, table.observation, table.stack(steps)[0])
+            return RolloutBuffer(table.observation, table.stack(steps)[0])
         planes = range(self._next, self._next + steps)
         self._next = planes.stop
         extension = table.extend(planes)
         self._backend.extend(extension)
-        made = RolloutBuffer(self, table.observation, extension.stacked, planes)
+        made = RolloutBuffer(table.observation, extension.stacked, planes)
         self._live[planes.start] = ref(made)
         return made
 
@@ -177,7 +168,7 @@ class Buffers:
         """
         layout = self._table.observation
         if isinstance(out, RolloutSlice):
-            if not out.buffer.belongs_to(self):
+            if out.buffer.layout is not layout:
                 raise UsageError(
                     "out= is a step of a rollout buffer of other environments: take"
                     " envs.rollout_buffer(steps)[t] of these"

@@ -246,10 +246,6 @@ class Dispatcher:
         self.tickets.clear()
         self._batches = None
 
-    def ticket(self, message: Message, ids: Ids) -> Ticket:
-        """Make a ticket, which is not yet under way."""
-        return Ticket(next(self.numbers), message, ids)
-
     # ---------------------------------------------------------------- sending
 
     def dispatch(self, ticket: Ticket) -> None:
@@ -271,7 +267,7 @@ class Dispatcher:
 
     def begin_internal(self, message: Message, ids: Ids) -> int:
         """Begin an internal operation on neighbours, ahead of all queued ones."""
-        ticket = self.ticket(message, ids)
+        ticket = Ticket(next(self.numbers), message, ids)
         self.tickets[ticket.number] = ticket
         if message.slow:
             self.deadlines.start_replacement(ticket)
@@ -344,7 +340,7 @@ class Dispatcher:
         """Forget a ticket, and send the operations that waited for its rows."""
         self.tickets.pop(ticket.number, None)
         if ticket.plane >= PLANES and self._batches is not None:
-            self._batches.give_back(ticket.plane)  # unless its batch was leased
+            self._batches.leases.give_back(ticket.plane)  # unless its batch was leased
         if not self.queues.free_all(ticket):
             self.release(ticket, ticket.ids)
 

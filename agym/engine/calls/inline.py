@@ -82,7 +82,7 @@ class InlineSteps:
             raise
         finally:
             if plane >= PLANES:
-                batches.give_back(plane)
+                batches.leases.give_back(plane)
 
     def _call_off(self, number: int, error: BaseException, *, built: bool) -> None:
         """Clean up after an error; ``built`` if only the result was missing."""
