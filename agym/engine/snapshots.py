@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -192,21 +193,19 @@ def snapshots_of(
         SnapshotError: An environment's state cannot be copied.
     """
     found: list[Snapshot] = []
-    latest, installed = None, {}
     for i, state in zip(ids, states, strict=True):
         description = describe(i)
         if isinstance(state, str):
             name = "" if description.spec is None else f" ({description.spec.id})"
             raise SnapshotError(f"environment {i}{name} cannot be copied: {state}")
-        if description is not latest:
-            latest, installed = description, _versions_of(description)
-        found.append(Snapshot(description, state, installed))
+        entry = None if description.spec is None else description.spec.entry_point
+        module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+        found.append(Snapshot(description, state, {**_versions_of(module)}))
     return found
 
 
-def _versions_of(description: Description) -> dict[str, str]:
-    """Return the versions of what an environment's state may depend on."""
-    entry = None if description.spec is None else description.spec.entry_point
-    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+@cache
+def _versions_of(module: str) -> dict[str, str]:
+    """Return the versions of what the state of a module's environments may depend on."""
     # Gymnasium's modules name simulators, as `gymnasium.envs.mujoco.ant_v5` does.
     return versions(*filter(None, module.partition(":")[0].split(".")))
