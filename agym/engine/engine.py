@@ -19,7 +19,7 @@ from typing import Any
 
 from agym._system.defer_signals import Interruptible
 from agym.backends.pool import Pool
-from agym.engine.batches.actions import ActionWriter, Cut
+from agym.engine.batches.actions import Cut
 from agym.engine.batches.out_target import OutTarget, RolloutBuffer
 from agym.engine.batches.results import Batch, StepResult
 from agym.engine.calls.collector import STEPPING, Collector
@@ -107,10 +107,9 @@ class Engine:
         self.poll = collector.poll
         self.expire = collector.expire
         self.traffic = collector.traffic
-        self._writer = ActionWriter(num_envs)
         self.step_inline: Callable[[Any], StepResult[Any] | Ticket | None] | None = None
         if backend.inline is not None and recycling is None:
-            self.step_inline = InlineSteps(backend.inline, self._writer, collector).step
+            self.step_inline = InlineSteps(backend.inline, collector).step
         self.life = Life(collector)
 
     def tap(self, waiter: Any, pages: list[Any]) -> Tap:
@@ -128,7 +127,7 @@ class Engine:
         Of batches of actions, pass on what ``cut`` makes of them.
         """
         self._status.mark_ready(self._all)
-        self._writer.cut = cut
+        self.life.opened().batches.cut = cut
 
     # ---------------------------------------------------------------- steps
 
@@ -426,10 +425,10 @@ class Engine:
         opened = self._rows.opened
         assert opened is not None  # or these checks had raised
         if env_ids is None:
-            return ids, self._writer.write_all(opened.table, actions)
+            return ids, opened.batches.write_all(actions)
         if len(ids) < self.num_envs:
             self._check_groups(Step(BESIDE), ids)
-        return ids, self._writer.write_some(opened.table, actions, env_ids, ids)
+        return ids, opened.batches.write_some(actions, env_ids, ids)
 
     def _choose_plane(self, ids: Ids, out: OutTarget | None) -> int:
         if len(ids) < self.num_envs:

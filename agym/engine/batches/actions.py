@@ -18,52 +18,11 @@ from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import Ids, arrays_in, as_array
 from agym.protocol.messages.operations import GivenAction
 from agym.protocol.space_layout import Layout, Leaf
-from agym.protocol.table import SlotTable
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import copy_value
 
 # Splits a batch into one action per environment.
 Cut = Callable[[Any], Iterable[Any]]
-
-
-class ActionWriter:
-    """Writes the actions of an engine's environments.
-
-    Attributes:
-        all: The ids of all environments.
-        cut: Splits batches that are passed on unchanged, as Gymnasium's vector environments do.
-    """
-
-    cut: Cut | None = None
-
-    def __init__(self, num_envs: int) -> None:
-        self.all = range(num_envs)
-
-    def write_all(self, table: SlotTable, actions: Any, *, here: bool = False) -> Any:
-        """Write the actions of all environments; see :func:`write_actions`.
-
-        With ``here``, an array with nothing to convert is not written, but returned: environments
-        in this thread may keep it.
-        """
-        if type(actions) is np.ndarray and self.cut is None and table.action.single:
-            for block in table.actions:  # the common case, in which there is nothing to convert
-                if actions.dtype == block.dtype and actions.shape == block.shape:
-                    if here:  # numbers are copied when environments get them, rows are not
-                        return actions if actions.ndim == 1 else actions.copy()
-                    block[...] = actions
-                    return None
-        return write_actions(table.action, table.actions, actions, self.all, self.cut)
-
-    def write_some(
-        self, table: SlotTable, actions: Any, given: Sequence[int], ids: Ids
-    ) -> list[Any] | None:
-        """Write the actions of ``given``: ``ids`` in any order, by which the parts are returned."""
-        given = tuple(int(i) for i in given)
-        parts = write_actions(table.action, table.actions, actions, given, self.cut)
-        if parts is None or given == ids:
-            return parts
-        by_id = dict(zip(given, parts, strict=True))
-        return [by_id[i] for i in ids]
 
 
 def write_actions(

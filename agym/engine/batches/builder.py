@@ -1,4 +1,4 @@
-"""Builds results from the rows of the slot table, and leases planes to the caller.
+"""Writes actions to rows of the slot table, builds results from them, and leases planes to callers.
 
 One record says in which plane the latest row of each environment is: as long as all rows are in the
 same, its number alone; otherwise a list of them. A batch whose rows are in one plane is leased, or
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agym._system.fork_safety import notify_before_forks
+from agym.engine.batches.actions import Cut, write_actions
 from agym.engine.batches.out_target import OutTarget
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
@@ -112,11 +113,15 @@ class Lease(NamedTuple):
 
 
 class BatchBuilder:
-    """Builds results, and records where the latest row of each environment is.
+    """Writes actions, builds results, and records where the latest row of each environment is.
 
     Attributes:
+        cut: Splits batches of actions that are passed on unchanged, as Gymnasium's vector
+            environments do.
         leases: The planes that the caller leases.
     """
+
+    cut: Cut | None = None
 
     def __init__(self, table: SlotTable, *, copy: bool, vector_infos: bool = False) -> None:
         """Build results from a table.
@@ -147,6 +152,33 @@ class BatchBuilder:
     def learn(self, schemas: dict[int, Schema]) -> None:
         """Add the schemas by which infos are written from now on."""
         self._reader.schemas.update(schemas)
+
+    # ---------------------------------------------------------------- actions
+
+    def write_all(self, actions: Any, *, here: bool = False) -> Any:
+        """Write the actions of all environments; see :func:`write_actions`.
+
+        With ``here``, an array with nothing to convert is not written, but returned: environments
+        in this thread may keep it.
+        """
+        table = self._table
+        if type(actions) is np.ndarray and self.cut is None and table.action.single:
+            for block in table.actions:  # the common case, in which there is nothing to convert
+                if actions.dtype == block.dtype and actions.shape == block.shape:
+                    if here:  # numbers are copied when environments get them, rows are not
+                        return actions if actions.ndim == 1 else actions.copy()
+                    block[...] = actions
+                    return None
+        return write_actions(table.action, table.actions, actions, self._all, self.cut)
+
+    def write_some(self, actions: Any, given: Sequence[int], ids: Ids) -> list[Any] | None:
+        """Write the actions of ``given``: ``ids`` in any order, by which the parts are returned."""
+        table, given = self._table, tuple(int(i) for i in given)
+        parts = write_actions(table.action, table.actions, actions, given, self.cut)
+        if parts is None or given == ids:
+            return parts
+        by_id = dict(zip(given, parts, strict=True))
+        return [by_id[i] for i in ids]
 
     # ---------------------------------------------------------------- where rows are
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from agym._system.defer_signals import Uninterrupted
 from agym.backends.pool import Inline
-from agym.engine.batches.actions import ActionWriter
 from agym.engine.batches.results import StepResult
 from agym.engine.calls.collector import Collector
 from agym.engine.calls.ticket import Ticket
@@ -24,10 +23,10 @@ from agym.protocol.table import PLANES
 class InlineSteps:
     """Steps all environments through one call of the backend."""
 
-    def __init__(self, backend: Inline, writer: ActionWriter, collector: Collector) -> None:
+    def __init__(self, backend: Inline, collector: Collector) -> None:
         self._backend = backend
-        self._writer = writer
         self._collector = collector
+        self._all = range(len(collector.backend.options.factories))
 
     def step(self, actions: Any) -> StepResult[Any] | Ticket | None:
         """Step all environments. Ctrl-C may interrupt it anywhere; they must be reset then.
@@ -53,14 +52,14 @@ class InlineSteps:
             or opened is None
         ):
             return None
-        given = self._writer.write_all(opened.table, actions, here=True)
         batches, traffic = opened.batches, collector.traffic
+        given = batches.write_all(actions, here=True)
         number, plane, built = next(dispatcher.numbers), 0, False
         traffic.left -= 1
         followed = traffic.begin(number) if traffic.returned or not traffic.left else 0
         try:
             plane = batches.choose_plane()
-            dispatcher.in_place = self._writer.all
+            dispatcher.in_place = self._all
             infos = self._backend.step_inline(number, plane, given)
             dispatcher.in_place = None
             if infos is not False:
@@ -71,7 +70,7 @@ class InlineSteps:
                 return result
             with Uninterrupted():
                 if isinstance(given, np.ndarray):  # recovery may need the actions in the table
-                    given = self._writer.write_all(opened.table, given)
+                    given = batches.write_all(given)
                 ticket = dispatcher.adopt(number, plane, given)
                 plane = 0  # its ticket gives it back
                 collector.poll()
@@ -92,4 +91,4 @@ class InlineSteps:
         if ticket is not None:
             dispatcher.call_off(ticket, error)
         elif not isinstance(error, Exception if built else AgymError):
-            self._collector.status.mark_unready(self._writer.all, "was interrupted in step")
+            self._collector.status.mark_unready(self._all, "was interrupted in step")
