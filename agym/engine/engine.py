@@ -26,7 +26,7 @@ from agym.engine.calls.collector import STEPPING, Collector
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.inline import InlineSteps
 from agym.engine.calls.receive import Receiver
-from agym.engine.calls.ticket import Deadlines, ReadyQueue, Ticket
+from agym.engine.calls.ticket import ReadyQueue, Ticket
 from agym.engine.faults.policy import FaultPolicy
 from agym.engine.faults.recovery import Recovery
 from agym.engine.hooks import Hooks
@@ -90,7 +90,7 @@ class Engine:
         self.backend = backend
         self._all = range(num_envs)
         self._status = status = EnvStatus(num_envs)
-        self._dispatcher = dispatcher = Dispatcher(backend, num_envs, status, Deadlines(timeout))
+        self._dispatcher = dispatcher = Dispatcher(backend, status, timeout)
         self._rows = rows = EnvRows(backend, dispatcher, copy=copy, plain=not resend)
         self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
         recycling = None

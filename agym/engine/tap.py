@@ -152,7 +152,7 @@ class Tap:
         last = self._life.last_stats
         if last is not None:
             return np.array([env.steps for env in last.envs])
-        return self.gauges.totals(self._collector.ranges)
+        return self.gauges.totals(self._collector.backend.ranges)
 
     def unstepped(self) -> Ids:
         """Return the environments without a step so far, whose first episode is still to come."""

@@ -51,7 +51,6 @@ class Collector:
         hooks: The hooks.
         sent: The steps that were sent and not received.
         traffic: Times some steps.
-        ranges: The environments of each worker.
         closing: The ticket of closing, once that has begun.
     """
 
@@ -76,7 +75,6 @@ class Collector:
         self.hooks = hooks
         self.sent = SentSteps()
         self.traffic = Traffic(hooks)
-        self.ranges = backend.ranges
 
     @property
     def tickets(self) -> list[Ticket]:
@@ -107,7 +105,7 @@ class Collector:
         recovery = self.recovery
         while completions := self.backend.poll():
             begins_more = self._recycling is not None
-            if len(completions) > len(self.ranges):
+            if len(completions) > len(self.backend.ranges):
                 completions = join_neighbours(completions)
             for completion in completions:
                 payload = completion.payload
@@ -193,7 +191,7 @@ class Collector:
                 value = opened.batches.step(ticket)
                 number, followed = self.traffic.following
                 if number == ticket.number:
-                    self.traffic.settle(followed, opened.table.gauges, self.ranges)
+                    self.traffic.settle(followed, opened.table.gauges, self.backend.ranges)
                 for hook in self.hooks.all if ticket.ids else ():
                     hook.after_step(ticket.number, ticket.ids, value)
                 return value, None

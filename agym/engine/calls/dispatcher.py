@@ -222,15 +222,13 @@ class Dispatcher:
 
     in_place: Ids | None = None
 
-    def __init__(
-        self, backend: Pool, num_envs: int, status: EnvStatus, deadlines: Deadlines
-    ) -> None:
+    def __init__(self, backend: Pool, status: EnvStatus, timeout: float | None) -> None:
+        self._num_envs = len(backend.options.factories)
         self.tickets: dict[int, Ticket] = {}
-        self.queues = RowQueues(num_envs)
-        self.deadlines = deadlines
+        self.queues = RowQueues(self._num_envs)
+        self.deadlines = Deadlines(timeout)
         self.numbers = count(1)
         self._backend = backend
-        self._num_envs = num_envs
         self._status = status
         self._batches: BatchBuilder | None = None
 

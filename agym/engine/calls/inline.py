@@ -66,7 +66,7 @@ class InlineSteps:
                 built = True
                 result = batches.whole(plane, infos)
                 if followed:
-                    traffic.settle(followed, opened.table.gauges, collector.ranges)
+                    traffic.settle(followed, opened.table.gauges, collector.backend.ranges)
                 return result
             with Uninterrupted():
                 if isinstance(given, np.ndarray):  # recovery may need the actions in the table
