@@ -19,7 +19,6 @@ from agym.errors import SpaceMismatchError, UsageError
 from agym.hosts.rows import Rows
 from agym.protocol.messages.completions import Description
 from agym.protocol.metrics.gauges import Gauges
-from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from agym.protocol.value_copies import copy_value
 
@@ -98,8 +97,7 @@ class EnvRows:
             )
         with os_errors_as_usage_errors("the environments cannot be made"):
             table = SlotTable(
-                Layout(description.observation_space),
-                Layout(description.action_space),
+                *description.layouts,
                 num_envs,
                 final=options.autoreset is AutoresetMode.SAME_STEP,
                 leases=self._leases,

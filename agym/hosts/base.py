@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -14,14 +13,13 @@ from agym.hosts.async_env import AnySpace
 from agym.hosts.episode import EpisodeRule
 from agym.hosts.factories import Factory, is_coroutine_env
 from agym.hosts.rate_limit import LoopTurns, RateLimiter, Turns
-from agym.hosts.rows import Extra, Results
+from agym.hosts.rows import Results
 from agym.hosts.slot import Shared, Slot
 from agym.protocol.arguments import check_made
 from agym.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.protocol.messages.completions import Description
 from agym.protocol.messages.failures import Failure
 from agym.protocol.metrics.gauges import Meter
-from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 
 ALL_INFOS = InfoPolicy()
@@ -36,12 +34,14 @@ class Host:
     Attributes:
         shared: What the environments have in common, and their slots.
         table: The table whose rows the host fills, once it is attached.
+        description: Describes the first environment, once it is made. All others must fit it.
     """
 
     # Whether this host runs coroutine environments; it refuses the other kind.
     coroutines: ClassVar[bool] = False
 
     table: SlotTable
+    description: Description | None = None
 
     def __init__(
         self,
@@ -107,14 +107,8 @@ class Host:
             try:
                 env = factory()
                 check_made(env)
-                slot = Slot(env_id, i, env, factory, self.shared, self._extra_of_slot())
-                self.shared.slots.append(slot)
+                self.shared.slots.append(Slot(env_id, i, env, factory, self.shared))
                 found = self._look_at(env)
-                if not described:
-                    self._description = found
-                mismatch = described[self.first].mismatch(found) if described else None
-                if mismatch is not None:
-                    raise mismatch
                 if latest is None or not latest.reads_as(found):
                     described[env_id] = latest = found
             except self._catch as exception:
@@ -122,29 +116,32 @@ class Host:
                 return described, [Failure.of(exception, env_id, "make")]
         return described, []
 
-    def _extra_of_slot(self) -> Extra:
-        """Return what takes all of a slot's payload that does not fit into its row."""
-        return Extra()
-
     def _look_at(self, env: Any) -> Description:
-        """Describe a new environment; refuse one of the wrong kind."""
+        """Describe a new environment; refuse one of the wrong kind, or unlike the first."""
         if is_coroutine_env(env) is not self.coroutines:
             raise UsageError(_wrong_kind(env))
-        return replace(_describe(env), exact=self._exact)
+        found = Description(
+            _space(env, "observation_space"),
+            _space(env, "action_space"),
+            dict(getattr(env, "metadata", None) or {}),
+            getattr(env, "spec", None),
+            getattr(env, "render_mode", None),
+            cancellable=self.coroutines,
+            movable=not self.coroutines,
+            exact=self._exact,
+        )
+        if self.description is None:
+            self.description = found
+        elif (mismatch := self.description.mismatch(found)) is not None:
+            raise mismatch
+        return found
 
     def _make_another(self, slot: Slot) -> Any:
-        """Make another environment for a slot, which must be like the first ones."""
+        """Make another environment for a slot."""
         env = slot.factory()
         check_made(env)
-        mismatch = self._description.mismatch(self._look_at(env))
-        if mismatch is not None:
-            raise mismatch
+        self._look_at(env)
         return env
-
-    def layouts(self) -> tuple[Layout, Layout]:
-        """Return the layouts of observations and actions, as the engine derives them."""
-        description = _describe(self.shared.slots[0].env)
-        return Layout(description.observation_space), Layout(description.action_space)
 
     def _discard(self, env: Any) -> None:
         """Close an environment that was replaced, whatever that raises."""
@@ -185,17 +182,6 @@ def _wrong_kind(env: Any) -> str:
     return (
         f"{name} has no `async def step`, so it would block the event loop: use"
         " backend='thread' if it waits, backend='process' if it computes"
-    )
-
-
-def _describe(env: Any) -> Description:
-    return Description(
-        _space(env, "observation_space"),
-        _space(env, "action_space"),
-        dict(getattr(env, "metadata", None) or {}),
-        getattr(env, "spec", None),
-        getattr(env, "render_mode", None),
-        cancellable=is_coroutine_env(env),
     )
 
 

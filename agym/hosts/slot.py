@@ -138,7 +138,7 @@ class Slot:
     env: Any
     factory: Factory
     shared: Shared
-    extra: Extra
+    extra: Extra = field(default_factory=Extra)
     episode: Episode = field(default_factory=Episode)
     step_offset: int = 0
     record: Record | None = None

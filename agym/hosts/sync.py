@@ -66,13 +66,12 @@ class SyncHost(Host):
     # ---------------------------------------------------------------- life
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
-        self._extra = Extra()
         described, failures = super().make()
+        self._extra = Extra()
+        for slot in self.shared.slots:
+            slot.extra = self._extra
         self._steps = [*map(self._step_of, self.shared.slots)]
         return described, failures
-
-    def _extra_of_slot(self) -> Extra:
-        return self._extra
 
     def _step_of(self, slot: Slot) -> Callable[[Any], StepResult]:
         """Return what makes the next step of an environment."""

@@ -8,7 +8,6 @@ from gymnasium.vector import AutoresetMode
 
 from agym.hosts.sync import SyncHost
 from agym.protocol.messages.operations import Operation, Reset
-from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from benchmarks.measuring.workloads import Actions, Workload
 from benchmarks.systems.base import System
@@ -50,13 +49,7 @@ class HostAlone(System):
         described, failures = host.make()
         if failures:
             raise RuntimeError(failures[0].error)
-        description = described[0]
-        table = SlotTable(
-            Layout(description.observation_space),
-            Layout(description.action_space),
-            work.num_envs,
-            final=False,
-        )
+        table = SlotTable(*described[0].layouts, work.num_envs, final=False)
         host.attach(table)
         table.actions[0][:] = self._batch
         self._plane = 0

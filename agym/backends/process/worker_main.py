@@ -165,9 +165,9 @@ def _wait_for_close(worker: CoroutineWorkerLoop, message: Operation | None) -> O
 
 
 def _map_table(host: Host, attach: Attach, descriptor: int) -> SlotTable:
-    observation, action = host.layouts()
+    assert host.description is not None
     table = SlotTable(
-        observation, action, attach.num_envs,
+        *host.description.layouts, attach.num_envs,
         final=attach.final, leases=attach.leases, descriptor=descriptor,
     )  # fmt: skip
     table.arena.close()

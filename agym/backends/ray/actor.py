@@ -40,7 +40,6 @@ from agym.hosts.factories import describe_first, reraise
 from agym.hosts.sync import SyncHost
 from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, Step
 from agym.protocol.metrics.gauges import ENV_GAUGES
-from agym.protocol.space_layout import Layout
 from agym.protocol.table import SlotTable
 from agym.protocol.typing import Array
 
@@ -123,8 +122,7 @@ class RayActor:
         if description is None:
             return  # construction failed
         table = SlotTable(
-            Layout(description.observation_space),
-            Layout(description.action_space),
+            *description.layouts,
             attach.num_envs,
             final=attach.final,
             shared=isinstance(self.server, PoolBridge),

@@ -13,6 +13,7 @@ from agym.protocol.infos.schema import Schema
 from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.messages.failures import EnvLoss, Failure
 from agym.protocol.messages.resets import EpisodeStart
+from agym.protocol.space_layout import Layout
 
 
 @dataclass
@@ -129,6 +130,11 @@ class Description:
     render_mode: str | None
     cancellable: bool = False
     exact: bool = True
+
+    @property
+    def layouts(self) -> tuple[Layout, Layout]:
+        """The layouts of observations and actions."""
+        return Layout(self.observation_space), Layout(self.action_space)
 
     def reads_as(self, other: Description) -> bool:
         """Return whether another environment has the same spec, metadata and render mode."""

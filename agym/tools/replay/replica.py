@@ -17,7 +17,7 @@ from agym.hosts.async_env import AnySpace
 from agym.hosts.base import ALL_INFOS
 from agym.hosts.episode import EpisodeRule, Phase, parse_mode
 from agym.hosts.factories import is_coroutine_env
-from agym.hosts.rows import Extra, Results
+from agym.hosts.rows import Results
 from agym.hosts.slot import PROGRAMS, Program, Shared, Slot, Stopped, T
 from agym.protocol.infos.policy import InfoFilter
 from agym.protocol.messages.operations import (
@@ -93,7 +93,7 @@ class Replica:
         shared.coroutines = self.on_loop
         shared.layout, shared.results = space, Results(table, 0, 1)
         shared.meter = Meter(table.gauges, 0)
-        self._slot = Slot(0, 0, env, factory, shared, Extra())
+        self._slot = Slot(0, 0, env, factory, shared)
         return env
 
     async def reset(self) -> None:
