@@ -16,7 +16,7 @@ import asyncio
 import inspect
 import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -247,13 +247,12 @@ class LoopHost(Host):
 
     def _discard(self, env: Any) -> None:
         """Close an environment that was replaced, which may hang in that."""
+        ends: tuple[type[BaseException], ...] = asyncio.CancelledError, *self._fatal
 
         async def close() -> None:
             try:
                 await drive(close_env(env))
-            except asyncio.CancelledError:
-                raise
-            except self._fatal:
+            except ends:
                 raise
             except BaseException:
                 return
@@ -285,32 +284,24 @@ class LoopHost(Host):
                     await idle
                     continue
                 operation, k, action = place.queue.popleft()
-                if self._limit is None:
-                    await self._running(place, operation, k, action)
-                else:
+                if self._limit is not None:
                     self.shared.meter.queued(slot.id, await place.enter(self._limit))
-                    try:
-                        await self._running(place, operation, k, action)
-                    finally:
-                        place.leave()
+                running: Awaitable[None] = self._run(place, operation, k, action)
+                if self._marker is not None:
+                    running = track_running(running, self._marker, slot.id)
+                try:
+                    await running
+                finally:
+                    place.leave()
                 if place.given_up:
                     return
-                writer = self.shared.results.writer
-                waits = slot.extra.made is not None or writer.new
-                self._report(operation, slot.id, slot.extra.take(writer) if waits else None)
+                self._report(operation, slot.id, slot.extra.take(self.shared.results.writer))
         if place.given_up:
             return
         if self._closing:
             await drive(slot.close(), place.check)
         elif place.queue:
             self._start(place)  # others cancelled it
-
-    def _running(self, place: _Place, operation: Operation, k: int, action: Any) -> Awaitable[None]:
-        """Run an operation, with a marker if there is one."""
-        running = self._run(place, operation, k, action)
-        if self._marker is None:
-            return running
-        return track_running(running, self._marker, place.slot.id)
 
     async def _run(self, place: _Place, operation: Operation, k: int, action: Any) -> None:
         """Run an operation; an exception becomes part of its completion."""
@@ -324,18 +315,14 @@ class LoopHost(Host):
             value = await drive(PROGRAMS[type(message)](slot, message, k), place.check)
             if not message.writes_rows:
                 slot.extra.payload.values[slot.id] = value
-            return
-        except asyncio.CancelledError as error:
-            if self._closing or place.given_up:
-                raise
-            problem: BaseException = error  # by the environment itself, or by others
         except self._fatal:
             raise
-        except BaseException as error:
-            problem = error
+        except BaseException as error:  # also if it was cancelled by itself, or by others
+            if isinstance(error, asyncio.CancelledError) and (self._closing or place.given_up):
+                raise
+            slot.extra.payload.problems.append(self._failure(error, slot, name, action))
         finally:
             meter.end_one(slot.id, name, begun)
-        slot.extra.payload.problems.append(self._failure(problem, slot, name, action))
 
     async def _step(self, place: _Place, plane: int, action: Any) -> None:
         slot, shared = place.slot, self.shared
@@ -371,22 +358,24 @@ class LoopHost(Host):
         """Cancel all tasks, and close every environment, even if others fail."""
         self._closing = True
         # Those that have ended may belong to a loop that is closed, and cannot be awaited.
-        running = [p for p in self._places if p.task is not None and not p.task.done()]
-        tasks = [place.task for place in running if place.task is not None]
+        tasks = {p.slot.id: p.task for p in self._places if p.task and not p.task.done()}
         leftovers = [task for task in self._leftovers if not task.done()]
-        for task in (*tasks, *leftovers):
+        for task in (*tasks.values(), *leftovers):
             task.cancel()
         await asyncio.gather(*leftovers, return_exceptions=True)
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        errors = {p.slot.id: error for p, error in zip(running, results, strict=True)}
+        errors = await _gather_by_id(tasks)
         # Environments without a task, or whose task was cancelled before it began.
         left = [place for place in self._places if not place.slot.closed]
-        closing = [drive(place.slot.close(), place.check) for place in left]
-        results = await asyncio.gather(*closing, return_exceptions=True)
-        errors.update({p.slot.id: error for p, error in zip(left, results, strict=True)})
+        errors |= await _gather_by_id({p.slot.id: drive(p.slot.close(), p.check) for p in left})
         self._places, self.shared.slots = [], []
         return [
             Failure.of(error, env_id, "close")
             for env_id, error in sorted(errors.items())
             if isinstance(error, BaseException)
         ]
+
+
+async def _gather_by_id(closing: Mapping[int, Awaitable[Any]]) -> dict[int, Any]:
+    """Return the result or the exception of each."""
+    results = await asyncio.gather(*closing.values(), return_exceptions=True)
+    return dict(zip(closing, results, strict=True))
