@@ -81,33 +81,6 @@ class Rows:
         columns = [block.copy() for block in blocks]
         return self.table.action.cut(columns, each or (), stop - start)
 
-    def store(
-        self,
-        plane: int,
-        slot: int,
-        observation: Any,
-        reward: Any,
-        terminated: Any,
-        truncated: Any,
-    ) -> dict[int, list[Any]] | None:
-        """Write the results of one environment; see :meth:`write`."""
-        whole = self.table.planes[plane]
-        row, objects = slice(slot, slot + 1), None
-        if self._plain and _fits(observation, whole.observations[0]):
-            whole.observations[0][slot] = observation
-        else:
-            blocks = [block[row] for block in whole.observations]
-            objects = self.write(blocks, [observation], slot)
-        if type(reward) is float and type(terminated) is type(truncated) is bool:
-            whole.rewards[slot] = reward
-            whole.terminated[slot] = terminated
-            whole.truncated[slot] = truncated
-        else:
-            write_column(whole.rewards[row], [reward], REWARD)
-            write_column(whole.terminated[row], [terminated], FLAG)
-            write_column(whole.truncated[row], [truncated], FLAG)
-        return objects
-
     def with_final(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
         """Add a final observation to its info, if the table would change the observation's type."""
         if self.table.observation.preserves(observation):
@@ -207,33 +180,52 @@ class Results(Rows):
         self.finals: dict[int, tuple[Any, Info]] = {}
         self.unflagged = self.blank = 1
 
-    def put(self, plane: int, slot: int, result: StepResult, extra: Extra) -> None:
-        """Write the row of one environment."""
+    def put(
+        self, plane: int, slot: int, result: StepResult, extra: Extra, final: Info | None = None
+    ) -> None:
+        """Write the row of one environment.
+
+        Args:
+            plane: The plane.
+            slot: The environment.
+            result: Its row.
+            extra: Takes what does not fit into the row.
+            final: What :meth:`put_final` returned, if an episode ended before this row.
+        """
         observation, reward, terminated, truncated, info = result
+        row, objects = slice(slot, slot + 1), None
         if terminated or truncated:
             self.unflagged += 1
         with self.guard:
-            objects = self.store(plane, slot, observation, reward, terminated, truncated)
-            if info or objects is not None or extra.made is not None:
-                self._put_rest(plane, slot, objects, info, extra)
-            else:  # the usual case, in a third of the time
-                self.infos[slot - self.first] = info
-                self.table.planes[plane].infos.words[slot] = 0
-
-    def put_first(
-        self, plane: int, slot: int, observation: Any, info: Info, final: Info, extra: Extra
-    ) -> None:
-        """Replace the observation and the info of a row by the first of the next episode.
-
-        ``final`` is the info of the previous episode's end, as ``put_final`` returned it.
-        """
-        with self.guard:
-            row = self.plane(plane, slot, slot + 1)
-            objects = self.write(row.observations, [observation], slot)
-            self._put_rest(plane, slot, objects, info, extra, final)
+            whole = self.table.planes[plane]
+            if self._plain and _fits(observation, whole.observations[0]):
+                whole.observations[0][slot] = observation
+            else:
+                blocks = [block[row] for block in whole.observations]
+                objects = self.write(blocks, [observation], slot)
+            if type(reward) is float and type(terminated) is type(truncated) is bool:
+                whole.rewards[slot] = reward
+                whole.terminated[slot] = terminated
+                whole.truncated[slot] = truncated
+            else:
+                write_column(whole.rewards[row], [reward], REWARD)
+                write_column(whole.terminated[row], [terminated], FLAG)
+                write_column(whole.truncated[row], [truncated], FLAG)
+            self.infos[slot - self.first] = info
+            if objects is not None:
+                self.note_objects(objects, extra)
+            if self.here is not None:
+                self.here[slot - self.first] = copied(info)
+            elif not info and not final and extra.made is None:  # the usual case, in a third of the time
+                whole.infos.words[slot] = 0
+            else:
+                info = {**info, FINAL_INFO: final} if final else info
+                if info:
+                    self.blank += 1
+                self.put_info(whole.infos, slot, info, extra)
 
     def put_final(self, plane: int, slot: int, observation: Any, info: Info, extra: Extra) -> Info:
-        """Write the observation that ended an episode; return the info for ``put_first``."""
+        """Write the observation that ended an episode; return the info for ``put``."""
         if self.here is not None:
             self.finals[slot] = copy_value(observation), copied(info)
             return {}
@@ -250,27 +242,6 @@ class Results(Rows):
             extra.payload.infos[slot] = copy_info(info)
         elif extra.made is not None:
             extra.made.infos.pop(slot, None)
-
-    def _put_rest(
-        self,
-        plane: int,
-        slot: int,
-        objects: dict[int, list[Any]] | None,
-        info: Info,
-        extra: Extra,
-        final: Info | None = None,
-    ) -> None:
-        if objects is not None:
-            self.note_objects(objects, extra)
-        self.infos[slot - self.first] = info
-        if self.here is not None:
-            self.here[slot - self.first] = copied(info)
-            return
-        if final:
-            info = {**(info or {}), FINAL_INFO: final}
-        if info:
-            self.blank += 1
-        self.put_info(self.table.planes[plane].infos, slot, info, extra)
 
     def note_objects(self, objects: dict[int, list[Any]], extra: Extra) -> None:
         """Report the object leaves of observations, and keep them for snapshots."""

@@ -296,7 +296,7 @@ class Slot:
         results = self.shared.results
         final = results.put_final(plane, self.id, result[0], info, self.extra)
         observation, info = self.started((yield self.restart_episode()))
-        results.put_first(plane, self.id, observation, info, final, self.extra)
+        results.put(plane, self.id, (observation, *result[1:4], info), self.extra, final)
 
     # ---------------------------------------------------------------- calls
 
