@@ -150,7 +150,6 @@ class Host:
     def attach(self, table: SlotTable) -> None:
         """Use the table whose rows this host fills."""
         self.table = table
-        self.shared.layout = table.observation
         self.shared.meter = Meter(table.gauges, self.first)
         self.shared.results = Results(table, self.first, self.stop, self._guard)
         if self._limiter is not None:

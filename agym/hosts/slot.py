@@ -92,7 +92,6 @@ class Shared:
         slots: The environments.
         keep_frame: Makes of a frame what the environment no longer changes.
         results: Writes rows.
-        layout: The layout of observations.
         meter: Updates the gauges.
     """
 
@@ -109,7 +108,6 @@ class Shared:
     slots: list[Slot] = field(default_factory=list)
     keep_frame: Callable[[Any], Any] = copy_value
     results: Results = field(init=False)
-    layout: Layout = field(init=False)
     meter: Meter = field(init=False)
 
 
@@ -395,14 +393,10 @@ class Slot:
     def _state(self, plane: int, **more: Any) -> EnvState:
         """Return the environment's state, whose latest row is in a plane of the table."""
         results = self.shared.results
-        row = results.plane(plane, self.id, self.id + 1)
-        return EnvState(
-            self.episode.copy(),
-            results.table.one(row.observations, results.objects.get(self.id, [])),
-            copy_info(results.infos[self.i]),
-            (bool(row.terminated[0]), bool(row.truncated[0])),
-            **more,
-        )
+        objects = results.objects.get(self.id, [])
+        observation, flags = results.table.row(plane, self.id, objects)
+        info = copy_info(results.infos[self.i])
+        return EnvState(self.episode.copy(), observation, info, flags, **more)
 
     def _between_episodes(self, plane: int) -> EnvState | str:
         """Return where another host can begin the next episode, or begin this one again."""
@@ -492,7 +486,7 @@ class Slot:
                 ended = result
                 break
         if observation is not state.observation and not same_observation(
-            shared.layout, observation, state.observation
+            shared.results.table.observation, observation, state.observation
         ):
             raise SnapshotError(OTHER_REPLAY)
         self.episode = episode

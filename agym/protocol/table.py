@@ -211,6 +211,13 @@ class SlotTable:
             del self.planes[plane]
         extension.arena.close()
 
+    def row(self, plane: int, slot: int, objects: list[Any]) -> tuple[Any, tuple[bool, bool]]:
+        """Return an environment's observation in a plane, as it was given, and its flags."""
+        whole = self.planes[plane]
+        rows = [block[slot : slot + 1] for block in whole.observations]
+        flags = bool(whole.terminated[slot]), bool(whole.truncated[slot])
+        return self.one(rows, objects), flags
+
     def one(self, rows: Sequence[Array], objects: list[Any]) -> Any:
         """Return the observation of one environment, as it was given, from rows of length 1."""
         return self.observation.cut([row.copy() for row in rows], [objects], 1)[0]

@@ -236,10 +236,7 @@ class BatchBuilder:
         Its object leaves are ``objects``, or else the latest.
         """
         table = self._table
-        plane = table.planes[at]
-        rows = [array[slot : slot + 1] for array in plane.observations]
-        objects = objects or (table.objects[slot] if table.objects else [])
-        return table.one(rows, objects), (bool(plane.terminated[slot]), bool(plane.truncated[slot]))
+        return table.row(at, slot, objects or (table.objects[slot] if table.objects else []))
 
     def _gather(self, columns: int, ids: Sequence[int], planes: Sequence[int]) -> list[Array]:
         """Copy rows from the plane of each, of the first ``columns`` columns."""

@@ -483,15 +483,10 @@ class VectorHost:
                 continue
             episode = self._episodes[i].copy()
             episode.phase, episode.number = Phase(self._phases[i]), int(self._numbers[i])
-            copied = self._env.get_state(i), bool(self._over[i])
-            row = self._rows.plane(plane, slot, slot + 1)
-            saved[i] = EnvState(
-                episode,
-                self.table.one(row.observations, []),
-                copy_info(self._infos[i]),
-                (bool(row.terminated[0]), bool(row.truncated[0])),
-                Copy("methods", f"what {name} returns as its state", copied),
-            )
+            data = self._env.get_state(i), bool(self._over[i])
+            copied = Copy("methods", f"what {name} returns as its state", data)
+            observation, flags = self.table.row(plane, slot, [])
+            saved[i] = EnvState(episode, observation, copy_info(self._infos[i]), flags, copied)
         return saved
 
     def _load(self, operation: Operation) -> Sequence[str | None] | None:

@@ -91,7 +91,7 @@ class Replica:
         table = SlotTable(space, Layout(Discrete(1)), 1, final=rule.resets_now)
         shared = Shared(rule, InfoFilter(ALL_INFOS, 1), BaseException, _keep, _keep)
         shared.coroutines = self.on_loop
-        shared.layout, shared.results = space, Results(table, 0, 1)
+        shared.results = Results(table, 0, 1)
         shared.meter = Meter(table.gauges, 0)
         self._slot = Slot(0, 0, env, factory, shared)
         return env
