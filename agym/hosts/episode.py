@@ -59,24 +59,21 @@ class EpisodeRule:
 
     Attributes:
         resets_now: The step that ends an episode also resets.
+        over: The phase after a step that ended an episode.
         table: The rule for arrays of environments: ``table[phases, ended]`` are the next phases.
     """
 
     def __init__(self, mode: AutoresetMode) -> None:
         self.resets_now = mode is AutoresetMode.SAME_STEP
-        over = AFTER_END[mode]
+        self.over = over = AFTER_END[mode]
         self._waiting = Phase.DUE if self.resets_now else over
-        self._after = {
+        after = {
             Phase.RUNNING: (Phase.RUNNING, over),
             Phase.DUE: (Phase.RUNNING, Phase.RUNNING),
             Phase.HELD: (Phase.HELD, Phase.HELD),
             Phase.CUT: (Phase.RUNNING, over),
         }
-        self.table: Array = np.array([self._after[phase] for phase in Phase], np.int8)
-
-    def after(self, phase: Phase, *, ended: bool) -> Phase:
-        """Return the phase after a step in some phase, whose flags say whether it ended."""
-        return self._after[phase][ended]
+        self.table: Array = np.array([after[phase] for phase in Phase], np.int8)
 
     def restored(self, episode: Episode, observation: Any, flags: tuple[bool, bool]) -> Episode:
         """Return the episode of a snapshot, which another mode may have taken, as a copy.
@@ -130,7 +127,7 @@ class Episode:
 
     def end(self, rule: EpisodeRule, row: tuple[Any, ...]) -> None:
         """Note a row that ended the episode."""
-        self.wait(rule.after(self.phase, ended=True), row)
+        self.wait(rule.over, row)
 
     def wait(self, phase: Phase, row: tuple[Any, ...]) -> None:
         """Set the phase that follows the row which ended the episode."""

@@ -42,17 +42,18 @@ TABLE = {
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_the_table_is_complete(mode: AutoresetMode) -> None:
     rule = EpisodeRule(mode)
-    for phase, ended in product(Phase, (False, True)):
-        assert rule.after(phase, ended=ended) is TABLE[mode][phase][ended], (phase, ended)
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_arrays_follow_the_same_rule(mode: AutoresetMode) -> None:
-    rule = EpisodeRule(mode)
     cases = [*product(Phase, (False, True))]
     phases, ended = (np.array(column, np.int8) for column in zip(*cases, strict=True))
     after = rule.table[phases, ended]
-    assert [*after] == [rule.after(phase, ended=each) for phase, each in cases]
+    assert [*after] == [TABLE[mode][phase][each] for phase, each in cases]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("phase", [RUNNING, CUT])
+def test_one_environment_follows_the_same_rule(mode: AutoresetMode, phase: Phase) -> None:
+    episode = Episode(phase)
+    episode.end(EpisodeRule(mode), (np.zeros(2), 1.0, True, False, {}))
+    assert episode.phase is TABLE[mode][phase][True]
 
 
 class Scripted(Env[Any, Any]):
@@ -100,7 +101,7 @@ def test_gymnasium_calls_what_the_rule_says(mode: AutoresetMode) -> None:
             ended = bool(terminated[0])
             again = ["reset"] if ended and rule.resets_now else []
             assert env.calls == [*CALLS[phase], *again], (events, phase)
-            phase = rule.after(phase, ended=ended)
+            phase = Phase(rule.table[phase, int(ended)])
         envs.close()
 
 
