@@ -31,7 +31,7 @@ from agym.hosts.snapshots import attributes
 from agym.hosts.snapshots.codecs import learn
 from agym.hosts.snapshots.records import MAX_ACTIONS, Record, note_start, restore_start
 from agym.hosts.snapshots.states import CUT_OFF, OTHER_KIND, Copy, EnvState
-from agym.hosts.snapshots.ways import Proof, copy_env, import_proof, kind_of, prove
+from agym.hosts.snapshots.ways import Proof, copy_attributes, copy_env, kind_of, prove
 from agym.protocol.attributes import assign, look_up, peek
 from agym.protocol.infos.policy import InfoFilter
 from agym.protocol.messages.operations import (
@@ -337,16 +337,13 @@ class Slot:
         """Return the environment's state, or why it cannot be had."""
         if self.episode.phase is Phase.CUT:
             return CUT_OFF
-        if message.codecs is not None:
-            learn(message.codecs)
+        learn(message.codecs)
         plane = message.planes[k]
+        copied: Copy | str = ""
         if not message.leaves:
             copied = yield from self._copy()
-        else:
-            copied = "it is not proven"
-            if message.proof is not None:
-                import_proof(self.env, self.kind, message.proof)
-                copied = copy_env(self.env, self.kind, None, self._envs)
+        elif message.proof is not None:
+            copied = copy_attributes(self.env, message.proof)
         if isinstance(copied, Copy):
             statistics = self.shared.filter.statistics(self.i)
             return self._state(plane, copied=copied, steps=self.steps, statistics=statistics)
@@ -355,7 +352,7 @@ class Slot:
     def _copy(self) -> Program[Copy | str]:
         if not self.shared.coroutines:
             make = partial(self.shared.remake, self)
-            copied = copy_env(self.env, self.kind, make, self._envs, self._recorded)
+            copied = copy_env(self.env, self.kind, make, self._envs, self.record)
             if isinstance(copied, Copy):
                 return copied
             remedy = REMEDY
@@ -370,9 +367,8 @@ class Slot:
                 except (TypeError, pickle.PicklingError) as error:
                     return f"{detail} cannot be pickled: {error}"
             copied = f"{name} has no `async def snapshot(self)` and `restore(self, state)`"
-            record = self._recorded()
-            if record is not None:
-                return Copy("actions", f"its actions, since {copied}", record)
+            if self.record is not None:
+                return Copy("actions", f"its actions, since {copied}", self.record.copy())
             remedy = ""
         if self.record is None:
             self.shared.recording = True
@@ -381,11 +377,7 @@ class Slot:
 
     def prove(self) -> Proof:
         """Prove how to copy the environment by its attributes."""
-        return prove(self.env, self.kind, self.factory, self._envs)
-
-    def _recorded(self) -> Record | None:
-        """Return a copy of the record, ``None`` if the episode's beginning is not known."""
-        return self.record and Record(self.record.start, [*self.record.actions])
+        return prove("attributes", self.env, self.kind, self.factory, self._envs)
 
     def _envs(self) -> list[Any]:
         return [slot.env for slot in self.shared.slots]
@@ -414,8 +406,7 @@ class Slot:
         """Bring the environment, or another in its place, to a state; see :class:`Load`."""
         state: EnvState = message.states[k]
         shared = self.shared
-        if message.codecs is not None:
-            learn(message.codecs)
+        learn(message.codecs)
         if message.plane is not None:
             yield from self._apply(state)
             (info,) = shared.filter.running([state.info])

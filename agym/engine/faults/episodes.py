@@ -266,8 +266,7 @@ class Episodes:
             return known.state._replace(observation=observation, actions=actions, otherwise=lost)
         episode = Episode(seed=known.seed, options=known.options)
         if known.record is not None:
-            record = Record(known.record.start, [*known.record.actions])
-            copied = Copy("actions", "", record)
+            copied = Copy("actions", "", known.record.copy())
             return EnvState(episode, observation, copied=copied, otherwise=lost)
         if any(flags) and self._waits_when_over:
             episode.phase, episode.retry = Phase.DUE, known.next_start or EpisodeStart()

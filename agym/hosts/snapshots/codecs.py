@@ -94,10 +94,10 @@ def registered() -> Registered:
     return _here
 
 
-def learn(other: Registered) -> None:
+def learn(other: Registered | None) -> None:
     """Take over what the caller's process has registered, unless it is known already."""
     global _here
-    if other.version > _here.version:
+    if other is not None and other.version > _here.version:
         _here = other
         codec_of.cache_clear()
 

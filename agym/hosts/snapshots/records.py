@@ -18,6 +18,10 @@ class Record(NamedTuple):
     start: EpisodeStart
     actions: list[Any]
 
+    def copy(self) -> Record:
+        """Return a copy, to which no further action is added."""
+        return Record(self.start, [*self.actions])
+
 
 def note_start(env: Any, arguments: dict[str, Any]) -> EpisodeStart:
     """Record how an episode is about to begin, from the arguments of its reset."""

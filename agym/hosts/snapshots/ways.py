@@ -35,7 +35,6 @@ from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.records import Record, note_start, replay
 from agym.hosts.snapshots.states import Copy
 
-ProvenWay = Literal["attributes", "actions"]
 Envs = Callable[[], Iterable[Any]]
 
 
@@ -43,20 +42,18 @@ class Proof(NamedTuple):
     """What is known of a way to copy a kind of environment.
 
     Attributes:
-        way: The way.
         why: Why it is not exact, ``""`` if it is.
         detail: What it copies.
         use_protocols: Whether layers are copied by their own protocols.
     """
 
-    way: ProvenWay
     why: str
     detail: str = ""
     use_protocols: bool = False
 
 
 # By kind of environment and way.
-_proofs: dict[tuple[Any, ProvenWay], Proof] = {}
+_proofs: dict[Any, Proof] = {}
 _lock = threading.Lock()
 
 
@@ -78,61 +75,56 @@ def kind_of(env: Any, factory: Any) -> Any:
 def copy_env(
     env: Any,
     kind: Any,
-    make: Callable[[], Any] | None,
+    make: Callable[[], Any],
     used: Envs,
-    record: Callable[[], Record | None] = lambda: None,
+    record: Record | None = None,
 ) -> Copy | str:
     """Copy an environment by the first way that is exact, or return why there is none.
 
     Args:
         env: The environment.
         kind: From :func:`kind_of`.
-        make: Makes one of the same kind, for a proof; ``None`` to rely on earlier proofs.
+        make: Makes one of the same kind, for a proof.
         used: Returns all environments of the host, for a proof.
-        record: Returns the record of its episode, if there is one.
+        record: The record of its episode, if there is one.
     """
-    _, why, detail, use_protocols = _proof_of("attributes", env, kind, make, used)
-    if not why:
-        try:
-            data = attributes.take(env, use_protocols=use_protocols)
-            return Copy("attributes", detail, data)
-        except Exception as error:  # of this environment alone
-            why = str(error)
-    known = record()
-    if known is None:
-        return why
-    proof = _proof_of("actions", env, kind, make, used)
+    copied = copy_attributes(env, prove("attributes", env, kind, make, used))
+    if record is None or isinstance(copied, Copy):
+        return copied
+    why = prove("actions", env, kind, make, used).why
+    if why:
+        return f"{copied}; and by its actions: {why}"
+    return Copy("actions", f"its actions, since {copied}", record.copy())
+
+
+def copy_attributes(env: Any, proof: Proof) -> Copy | str:
+    """Copy the attributes of an environment, or return why that is not possible.
+
+    The proof is of the same kind of environment, perhaps of another process.
+    """
     if proof.why:
-        return f"{why}; and by its actions: {proof.why}"
-    return Copy("actions", f"its actions, since {why}", known)
+        return proof.why
+    try:
+        data = attributes.take(env, use_protocols=proof.use_protocols)
+        return Copy("attributes", proof.detail, data)
+    except Exception as error:  # of this environment alone
+        return str(error)
 
 
-def prove(env: Any, kind: Any, make: Callable[[], Any], used: Envs) -> Proof:
-    """Prove how to copy an environment whose actions were not recorded."""
-    return _proof_of("attributes", env, kind, make, used)
-
-
-def import_proof(env: Any, kind: Any, proof: Proof) -> None:
-    """Use what another process has proven for an environment of the same kind."""
-    with _lock:
-        _proofs.setdefault((_proof_key(env, kind), proof.way), proof)
-
-
-def _proof_key(env: Any, kind: Any) -> Any:
-    return registered().version, kind, tuple(map(type, layers(env)))
-
-
-def _proof_of(
-    way: ProvenWay, env: Any, kind: Any, make: Callable[[], Any] | None, used: Envs
+def prove(
+    way: Literal["attributes", "actions"],
+    env: Any,
+    kind: Any,
+    make: Callable[[], Any],
+    used: Envs,
 ) -> Proof:
-    key = _proof_key(env, kind), way
+    """Prove a way to copy an environment, unless that was done for one of the same kind."""
+    key = way, registered().version, kind, tuple(map(type, layers(env)))
     with _lock:
         known = _proofs.get(key)
         if known is None:
-            if make is None:
-                return Proof(way, "it is not proven")
             if way == "actions":
-                known = Proof(way, refute(lambda _, record: record, replay, make, used))
+                known = Proof(refute(lambda _, record: record, replay, make, used))
             else:
                 known = _prove_attributes(env, make, used)
             _proofs[key] = known
@@ -147,9 +139,9 @@ def _prove_attributes(env: Any, make: Callable[[], Any], used: Envs) -> Proof:
         why = refute(take, attributes.put, make, used)
         if not why:
             detail = attributes.describe(env, use_protocols=use_protocols)
-            return Proof("attributes", "", detail, use_protocols)
+            return Proof("", detail, use_protocols)
         reasons.append(why)
-    return Proof("attributes", "; ".join(dict.fromkeys(reasons)))
+    return Proof("; ".join(dict.fromkeys(reasons)))
 
 
 def _take_attributes(env: Any, _: Record, *, use_protocols: bool) -> attributes.State:

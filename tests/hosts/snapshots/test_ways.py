@@ -287,7 +287,7 @@ def test_a_replay_is_proven_too() -> None:
         record = Record(note_start(env, {"seed": 3}), [1])
         env.reset(seed=3)
         env.step(1)
-        return copy_env(env, kind_of(env, kind), kind, lambda: [env], lambda: record)
+        return copy_env(env, kind_of(env, kind), kind, lambda: [env], record)
 
     assert replayed(Fated)[0] == "actions"
     assert "and by its actions: a copy went another way in step 1" in replayed(Haunted)
