@@ -7,7 +7,7 @@ by all of its environments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from agym.errors import UsageError
 from agym.protocol import attributes
 from agym.protocol.attributes import Placeholder
 from agym.protocol.messages.failures import name_range
+from agym.protocol.messages.operations import Call
 from agym.protocol.messages.resets import Options, PerEnvOptions
 
 
@@ -50,14 +51,9 @@ def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
     return list(frames)
 
 
-def call(
-    env: Any,
-    count: int,
-    name: str | Callable[..., Any],
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any],
-) -> Sequence[Any]:
+def call(env: Any, count: int, message: Call) -> Sequence[Any]:
     """Call a method or read an attribute. A function acts as a method that ``env`` lacks."""
+    name, arguments, keywords = message.arguments(0)
     if callable(name):
         return [name(env, *arguments, **keywords)] * count
     if hasattr(env, "call"):

@@ -173,7 +173,8 @@ class Traits:
     def seed_argument(self, seeds: SeedList | None, mask: Array) -> Any:
         """Convert the seeds of a reset to the form that the VectorEnv takes.
 
-        There is one per environment, or none at all; ``mask`` are those that are reset.
+        There is one per environment, or none at all; ``mask`` are those that are reset. Seeds that
+        it does not take have been refused before, see :meth:`unsupported_reset`.
         """
         if seeds is None:
             return None
@@ -182,8 +183,6 @@ class Traits:
             return np.array([-1 if seed is None else seed for seed in chosen])  # ALE's no seed
         if mask.all() and is_consecutive(seeds):
             return seeds[0]
-        if self.seeds == "none":
-            raise UsageError(SEEDS)
         return list(seeds)
 
     def unsupported_reset(self, whole: bool, seeds: SeedList | None) -> str | None:
@@ -193,7 +192,10 @@ class Traits:
         seeded = seeds is not None and any(seed is not None for seed in seeds)
         if not seeded or self.seeds != "none" or (whole and is_consecutive(seeds or [])):
             return None
-        return f"{SEEDS}: reset all of them with one integer, which gives environment i seed + i"
+        return (
+            "are one VectorEnv, which takes an integer as seed of all of them: reset all of them"
+            " with one integer, which gives environment i seed + i"
+        )
 
 
 # What is known of the classes of other libraries, by the beginning of their modules' names.
@@ -224,9 +226,6 @@ def _known_of(env: Any) -> Mapping[str, Any]:
 def _is_rule_book(program: Any) -> bool:
     """Return whether a class, or an environment, is of one of agym's rule books."""
     return bool(getattr(program, "same_games", False))
-
-
-SEEDS = "are one VectorEnv, which takes an integer as seed of all of them"
 
 
 def is_consecutive(seeds: SeedList) -> bool:

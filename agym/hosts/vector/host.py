@@ -214,12 +214,10 @@ class VectorHost:
         return frames
 
     def _call(self, operation: Operation) -> Sequence[Any]:
-        method, positional, keywords = operation.message.arguments(0)
-        return call(self._env, self._count, method, positional, keywords)
+        return call(self._env, self._count, cast(Call, operation.message))
 
     def _get_attr(self, operation: Operation) -> Sequence[Any]:
-        (name,) = operation.message.arguments(0)
-        return peek(self._env, self._count, name)
+        return peek(self._env, self._count, *operation.message.arguments(0))
 
     def _set_attr(self, operation: Operation) -> Sequence[Any]:
         message = cast(SetAttr, operation.message)
