@@ -171,8 +171,7 @@ class Slot:
             self.episode.seed = seed
         self.episode.options = lasting(message.options)
         keywords = copy.deepcopy(as_keywords(message.options, self.id))
-        observation, info = self.started((yield self._start_episode({"seed": seed, **keywords})))
-        row = (observation, 0.0, False, False, info)
+        row = self.started((yield self._start_episode({"seed": seed, **keywords})))
         self.shared.results.put(message.plane, self.id, row, self.extra)
 
     def restart_episode(self) -> Callable[[], Any]:
@@ -194,8 +193,8 @@ class Slot:
         shared.meter.begin_episode(self.id)
         return self._reset_call(arguments, report=shared.log)
 
-    def started(self, result: tuple[Any, Info]) -> tuple[Any, Info]:
-        """Return the first observation of an episode, and the info that the caller gets of it."""
+    def started(self, result: tuple[Any, Info]) -> StepResult:
+        """Return the row of a reset, with the info that the caller gets of it."""
         shared = self.shared
         observation, info = result
         self.resetting = False
@@ -204,7 +203,7 @@ class Slot:
         if shared.filter.active:
             shared.filter.begin(self.i)
             (info,) = shared.filter.running([info])
-        return observation, info
+        return observation, 0.0, False, False, info
 
     def _seeded(self, arguments: dict[str, Any]) -> dict[str, Any]:
         episode = self.episode
@@ -250,8 +249,7 @@ class Slot:
         if episode.phase is Phase.RUNNING:
             return (yield from self._call_step(action))
         if episode.phase is Phase.DUE:
-            observation, info = self.started((yield self.restart_episode()))
-            return observation, 0.0, False, False, info
+            return self.started((yield self.restart_episode()))
         if episode.phase is Phase.HELD:
             self.step_offset += 1  # no step of the episode
         return episode.known_row()
@@ -293,7 +291,7 @@ class Slot:
     def _reset_now(self, result: StepResult, info: Info, plane: int) -> Program[None]:
         results = self.shared.results
         final = results.put_final(plane, self.id, result[0], info, self.extra)
-        observation, info = self.started((yield self.restart_episode()))
+        observation, *_, info = self.started((yield self.restart_episode()))
         results.put(plane, self.id, (observation, *result[1:4], info), self.extra, final)
 
     # ---------------------------------------------------------------- calls
@@ -315,8 +313,7 @@ class Slot:
 
     def set_attr(self, message: SetAttr, k: int) -> Program[Any]:
         """Set an attribute."""
-        name, value = message.arguments(k)
-        return (yield partial(assign, self.env, name, value, create=message.create))
+        return (yield partial(assign, self.env, *message.arguments(k), create=message.create))
 
     def close(self, message: CloseEnv | None = None, k: int = 0) -> Program[Any]:
         """Close the environment for good. Idempotent."""
@@ -456,7 +453,7 @@ class Slot:
         if copied.way == "actions":
             shared.recording, self.episode = True, Episode()
             call = self._reset_call(restore_start(self.env, copied.data.start))
-            observation, _ = self.started((yield call))
+            observation = self.started((yield call))[0]
             actions = [*copied.data.actions, *actions]
         else:
             yield from self._put(copied)

@@ -82,11 +82,9 @@ class SyncHost(Host):
         return partial(self._step_by_program, slot)
 
     def _step_by_program(self, slot: Slot, action: Any) -> StepResult:
-        result: StepResult
         if slot.episode.phase is Phase.DUE and slot.fault is None:
             # As the program does, in half of its time: quick environments are reset often.
-            observation, info = slot.started(slot.restart_episode()())
-            result = observation, 0.0, False, False, info
+            result = slot.started(slot.restart_episode()())
         else:
             result = drive(slot.step(action))
         self._steps[slot.i] = self._step_of(slot)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -357,10 +358,8 @@ def _make(kind: type[View | RandomState], *parts: Any) -> Any:
 
 def _class_of(module: str, name: str, pickled: bytes) -> Any:
     """Return a class as it is here, or from a pickle, which would reset its attributes."""
-    found: Any = sys.modules.get(module)
     with suppress(AttributeError):
-        for part in name.split("."):
-            found = getattr(found, part)
+        found = attrgetter(name)(sys.modules.get(module))
         if isinstance(found, type):
             return found
     return pickle.loads(pickled)

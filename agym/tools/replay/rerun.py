@@ -13,13 +13,12 @@ import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
 from typing import Any
 
 from agym._system.watchdog import Hang, deadline
 from agym.engine.faults.capsule import Capsule
-from agym.hosts.factories import is_coroutine_env
+from agym.hosts.factories import innermost, is_coroutine_env
 from agym.hosts.slot import Stopped
 from agym.tools.replay.replica import NeedsLoop, Replica
 from agym.tools.run import run
@@ -68,10 +67,8 @@ def rerun(capsule: Capsule, watch: Watch) -> Ending:
     Raises:
         KeyboardInterrupt: The user stopped it, not the environment.
     """
-    innermost: Any = capsule.factory
-    while isinstance(innermost, partial):
-        innermost = innermost.func
-    replica = Replica(capsule, watch.last, on_loop=is_coroutine_env(innermost))
+    on_loop = is_coroutine_env(innermost(capsule.factory))
+    replica = Replica(capsule, watch.last, on_loop=on_loop)
     play = _Play(capsule, watch, replica).run
     if not replica.on_loop:
         with suppress(NeedsLoop):
