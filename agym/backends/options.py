@@ -22,9 +22,6 @@ BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native"
 StartMethod = Literal["spawn", "forkserver", "fork"]
 Strategy = Literal["spread", "pack"]
 
-# The lowest priority of a process.
-MOST_NICE = 19
-
 # Ray's names of resources: as options of an actor, and in a placement group's bundle.
 RAY_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
@@ -208,9 +205,6 @@ class Process(LoopSpec):
             or ``"fork"``. To fork beside threads of your own may deadlock; from Python 3.12 on it
             gives a ``DeprecationWarning``.
         pin: Keep each worker, and its replacements, on one core (Linux).
-        nice: How much the workers' priority is lowered, 0 to 19. Where they keep all cores busy,
-            the caller's event loop then gets one as soon as it has something to do; so do other
-            programs.
         recycle: When to replace a worker by a fresh one; ``None`` for never.
         max_concurrency: How many coroutine environments of one worker may be busy at the same time.
 
@@ -224,13 +218,9 @@ class Process(LoopSpec):
     start_method: StartMethod | None = None
     pin: bool = False
     recycle: Recycle | None = None
-    nice: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "nice", check_count("nice", self.nice, least=0))
-        if self.nice > MOST_NICE:
-            raise UsageError(f"nice={self.nice} must be at most {MOST_NICE}, the lowest priority")
         if self.start_method is not None:
             check_start_method("start_method", self.start_method)
         check_flag("pin", self.pin)

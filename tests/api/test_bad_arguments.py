@@ -62,7 +62,6 @@ def test_bad_options(case: str, make: Callable[..., Any]) -> None:
 # Options of an object are refused where it is made.
 BAD_OWN_OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "pin": (Process, {"pin": 1}, "True or False"),
-    "nice": (Process, {"nice": 20}, "at most 19"),
     "start-method": (Process, {"start_method": "thread"}, "spawn"),
     "recycle": (Process, {"recycle": 5}, "agym.Recycle"),
     "workers": (Process, {"workers": 0}, "positive"),

@@ -48,7 +48,7 @@ OTHERS = {
 
 # Options that belong to an object: to a backend's options, or to ``FaultPolicy``.
 NESTED = {
-    **{name: _PROCESS.format(name) for name in ("start_method", "pin", "recycle", "nice")},
+    **{name: _PROCESS.format(name) for name in ("start_method", "pin", "recycle")},
     **{
         name: _RAY.format(name)
         for name in ("resources", "placement", "runtime_env", "address", "workers_per_node")

@@ -83,7 +83,6 @@ class WorkerMain:
             worker.answer(Completion(*close.span))
             return
         options: BackendOptions = cast(Make, make.message).options
-        os.nice(options.spec_as(Process).nice)
         coroutines, factories = describe_first(options.factories)
         words = mail.arrays["words"].data
         marker = words[RUNNING : RUNNING + 1] if options.track_running else None

@@ -215,17 +215,3 @@ def test_systems_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity")
     with pytest.raises(UsageError, match=r"pin=True needs a system .* such as Linux"):
         Process(pin=True)
-
-
-@pytest.mark.parametrize("nice", [0, 3])
-def test_workers_are_nicer_than_the_caller(nice: int) -> None:
-    backend = Process(nice=nice, workers=2, start_method="fork")
-    mine = psutil.Process().nice()
-    with agym.make(Tally, 2, backend=backend, on_fault="restart") as envs:
-        envs.reset()
-        with agym.chaos(envs, kill=1.0):
-            envs.step([0, 0])  # their replacements too
-        envs.reset()
-        for worker in envs.stats().workers:
-            assert psutil.Process(worker.pid).nice() == min(19, mine + nice)
-    assert psutil.Process().nice() == mine
