@@ -40,7 +40,7 @@ class QueuePort(Port):
         self._thread.join()
 
     def _run(self, number: int) -> None:
-        host = SyncHost(self.options.some(self.ids), self.ids.start, self.options.autoreset)
+        host = self.options.host(SyncHost, self.ids)
         self.report(open_host(host, number))
         while (item := self._inbox.get()) is not None:
             if isinstance(item, SlotTable):

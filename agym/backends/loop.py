@@ -39,18 +39,11 @@ class LoopPort(Port):
         self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
     ) -> None:
         super().__init__(worker, ids, options, outbox)
-        self._host = LoopHost(
-            options.factories,
-            0,
-            options.autoreset,
-            self._report,
-            self.report,
-            options.spec_as(Asyncio).max_concurrency,
+        self._host = options.host(
+            LoopHost, ids, report=self._report, fail=self.report,
+            max_concurrency=options.spec_as(Asyncio).max_concurrency,
             fatal=() if options.blocking else (KeyboardInterrupt, SystemExit),
-            log=options.record_actions,
-            infos=options.infos,
-            limiter=options.limiter,
-        )
+        )  # fmt: skip
         self._loop_thread = _LoopThread(self.report) if options.blocking else None
         self.watchable = options.blocking  # the caller's own loop must turn
         self._closing: asyncio.Task[None] | None = None

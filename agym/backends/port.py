@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -32,7 +32,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.backends.options import BackendSpec
 from agym.backends.outbox import Outbox
-from agym.hosts.base import ALL_INFOS, Host
+from agym.hosts.base import ALL_INFOS, Host, RunningSlot
 from agym.hosts.factories import Factory
 from agym.hosts.rate_limit import RateLimiter
 from agym.protocol.arguments import Ids, runs
@@ -55,6 +55,7 @@ __all__ = [
 ]
 
 Spec = TypeVar("Spec", bound=BackendSpec)
+AnyHost = TypeVar("AnyHost", bound=Host)
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,28 @@ class BackendOptions:
         """Yield the same, each with its name for error messages."""
         named = zip(ids, self.some(ids), strict=True)
         return ((f"the factory of environment {i}", factory) for i, factory in named)
+
+    def host(
+        self,
+        kind: Callable[..., AnyHost],
+        ids: range,
+        *,
+        marker: RunningSlot | None = None,
+        **arguments: Any,
+    ) -> AnyHost:
+        """Return a host of a range of environments, such as a ``SyncHost``.
+
+        Args:
+            kind: The class of the host, which calls each environment separately.
+            ids: The environments.
+            marker: Where to record the running environment, if that is wanted.
+            arguments: The host's other arguments.
+        """
+        return kind(
+            self.some(ids), ids.start, self.autoreset, log=self.record_actions,
+            marker=marker if self.track_running else None, infos=self.infos, limiter=self.limiter,
+            **arguments,
+        )  # fmt: skip
 
 
 class Force(IntEnum):

@@ -39,10 +39,7 @@ class SerialPort(Port):
         self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
     ) -> None:
         super().__init__(worker, ids, options, outbox)
-        self._host = SyncHost(
-            options.factories, 0, options.autoreset, log=options.record_actions,
-            infos=options.infos, limiter=options.limiter,
-        )  # fmt: skip
+        self._host = options.host(SyncHost, ids)
         self._completions: list[Completion] = []
         # Determined once, since asking costs time in each step. Environments that are made while a
         # loop runs, as in a notebook, are used there too.

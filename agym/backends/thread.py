@@ -17,17 +17,9 @@ from typing import Any
 from agym._system.pygame_support import lock_polygons
 from agym.backends.options import BackendSpec
 from agym.backends.outbox import Outbox
-from agym.backends.port import (
-    BackendOptions,
-    Force,
-    Port,
-    RunningHost,
-    close_host,
-    closed,
-    open_host,
-)
+from agym.backends.port import BackendOptions, Force, Port, RunningHost, close_host, open_host
 from agym.hosts.sync import SyncHost
-from agym.protocol.messages.failures import Failure, describe_exception
+from agym.protocol.messages.failures import describe_exception
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
 
@@ -101,12 +93,9 @@ class ThreadPort(Port):
 
     def _make_host(self) -> RunningHost:
         """Create the host; no environment is constructed yet."""
-        options = self.options
-        return SyncHost(
-            options.some(self.ids), self.ids.start, options.autoreset,
-            catch=BaseException, log=options.record_actions,
-            marker=self.marker if options.track_running else None, guard=self.guard,
-            infos=options.infos, limiter=options.limiter, closes_within=self.guard.closing.wait,
+        return self.options.host(
+            SyncHost, self.ids, catch=BaseException, marker=self.marker, guard=self.guard,
+            closes_within=self.guard.closing.wait,
         )  # fmt: skip
 
     def start(self, make: Operation) -> None:
@@ -131,11 +120,7 @@ class ThreadPort(Port):
             self._serve(number)
         except BaseException as error:
             self.report(error)
-        try:
-            completion = close_host(self.host)
-        except BaseException as error:
-            completion = closed(self.host, [Failure.of(error, self.ids.start, "close")])
-        self.report(completion)
+        self.report(close_host(self.host))
 
     def _serve(self, number: int) -> None:
         host, outbox = self.host, self.outbox

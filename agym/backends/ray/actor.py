@@ -106,14 +106,12 @@ class RayActor:
             return
         replies.firsts = [operation.start]
         coroutines, factories = describe_first(options.factories)
+        options = replace(options, factories=factories)
         if coroutines:
             with asyncio.Runner(loop_factory=own_loop) as runner:
-                runner.run(_serve_on_loop(self, operation, replace(options, factories=factories)))
+                runner.run(_serve_on_loop(self, operation, options))
             return
-        self._host = SyncHost(
-            factories, options.first, options.autoreset, catch=BaseException,
-            log=options.record_actions, infos=options.infos, limiter=options.limiter,
-        )  # fmt: skip
+        self._host = options.host(SyncHost, replies.ids, catch=BaseException)
         replies.add([open_host(self._host, operation.number)])
 
     def _attach(self, attach: Attach) -> None:
@@ -168,5 +166,5 @@ def _read(sealed: Sealed, make: Operation) -> BackendOptions:
 
 async def _serve_on_loop(actor: RayActor, make: Operation, options: BackendOptions) -> None:
     """Run coroutine environments on this loop."""
-    actor.server = server = LoopServer(options.factories, options, actor.replies)
+    actor.server = server = LoopServer(options, actor.replies)
     await server.serve(make.number)

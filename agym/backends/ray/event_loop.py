@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from agym.backends.options import Ray
 from agym.backends.port import BackendOptions, closed, open_host
 from agym.backends.ray.reply_buffer import ReplyBuffer
-from agym.hosts.factories import Factory
 from agym.hosts.loop import LoopHost, guarded
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.operations import CLOSE, Operation
@@ -19,14 +18,11 @@ from agym.protocol.typing import Array
 class LoopServer:
     """Runs operations on the running loop; completions of one turn of it are sent together."""
 
-    def __init__(
-        self, factories: Sequence[Factory], options: BackendOptions, replies: ReplyBuffer
-    ) -> None:
+    def __init__(self, options: BackendOptions, replies: ReplyBuffer) -> None:
         self._replies = replies
-        self._host = LoopHost(
-            factories, options.first, options.autoreset, self._report, self._fail,
-            options.spec_as(Ray).max_concurrency, log=options.record_actions, infos=options.infos,
-            limiter=options.limiter,
+        self._host = options.host(
+            LoopHost, replies.ids, report=self._report, fail=self._fail,
+            max_concurrency=options.spec_as(Ray).max_concurrency,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
