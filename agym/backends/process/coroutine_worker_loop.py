@@ -9,17 +9,15 @@ Completions that are reported together are one message per operation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from typing import Any
 
-from agym.backends.process.channel import Channel
-from agym.backends.process.mailbox import SENT, TAIL, SlotRange
+from agym.backends.process.mailbox import SlotRange
 from agym.backends.process.worker_loop import WorkerLoop
 from agym.hosts.loop import LoopHost, guarded
 from agym.protocol.arguments import runs
 from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Payload
-from agym.protocol.messages.operations import Close, Load, Operation, Step
-from agym.protocol.typing import Array
+from agym.protocol.messages.operations import Load, Operation, Step
 
 # Each message costs the caller a turn of its loop, on a core that the workers need.
 PATIENCE_SECONDS = 5e-3
@@ -44,17 +42,10 @@ class CoroutineWorkerLoop(WorkerLoop):
     # How long completions wait for the others of their operation.
     patience = PATIENCE_SECONDS
 
-    _loop: asyncio.AbstractEventLoop
-    _closed: asyncio.Future[None]
-
-    def __init__(
-        self,
-        memory: Mapping[str, Array],
-        channel: Channel,
-        go_home: Callable[[float], None] | None,
-        watch: float,
-    ) -> None:
-        super().__init__(memory, channel, go_home, watch)
+    async def run(self, host: LoopHost) -> None:
+        """Start operations in the order of posting, until ``close`` or EOF."""
+        self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
         # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
         # each of which is sent by itself, so that its environment is known.
@@ -63,11 +54,6 @@ class CoroutineWorkerLoop(WorkerLoop):
         self._problems: list[tuple[int, SlotRange, Payload]] = []
         self._sending: asyncio.Handle | None = None
         self._is_urgent = False
-
-    async def run(self, host: LoopHost) -> None:
-        """Start operations in the order of posting, until ``close`` or EOF."""
-        self._loop = asyncio.get_running_loop()
-        self._closed = self._loop.create_future()
         self._bell.park()  # permanently: the loop sleeps on the channel, so each post must ring
         descriptor = self._channel.fileno()
         self._loop.add_reader(descriptor, guarded, self.fail, self._begin_posted, host)
@@ -127,28 +113,14 @@ class CoroutineWorkerLoop(WorkerLoop):
 
     def _begin_posted(self, host: LoopHost) -> None:
         self._receive()
-        while not self._closed.done():
-            tail = self._bell.read(TAIL)
-            self._receive_all(self._words[SENT])
-            if self.message_is_next():
-                operation = self.next_message()
-                if operation is None:
-                    continue
-                if isinstance(operation.message, Close):
-                    self._end()
-                elif not self.prepare(operation, host):
-                    host.begin(operation)
-            elif self._head < tail:
-                number, start, stop, plane = self.next_entry(host.stop - host.first)
-                host.begin(Operation(number, start, stop, Step(plane)))
-            else:
-                break
-        if self._channel.ended:
-            self._end()
-
-    def _end(self) -> None:
-        if not self._closed.done():
+        if not (self.run_posted(host) or self._closed.done()):
             self._closed.set_result(None)
+
+    def run_operation(self, host: Any, operation: Operation) -> None:
+        host.begin(operation)
+
+    def run_step(self, host: Any, number: int, start: int, stop: int, plane: int) -> None:
+        host.begin(Operation(number, start, stop, Step(plane)))
 
     def _send_ended(self) -> None:
         if self._sending is not None:

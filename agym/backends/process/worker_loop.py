@@ -79,38 +79,40 @@ class WorkerLoop:
 
     def serve(self, host: SyncHost) -> None:
         """Run operations in the order of posting, until ``close`` or EOF."""
-        words = self._words
+        while self.run_posted(host):
+            self._wait()
+
+    def run_posted(self, host: Any) -> bool:
+        """Run the operations that have been posted; return whether others may follow."""
+        words, ring = self._words, host.stop - host.first
         while not self._channel.ended:
             tail = self._bell.read(TAIL)
             if words[SENT] > self._received:
                 self._receive_all(words[SENT])
-            if self.message_is_next():
+            # A message comes before the steps that were posted after it.
+            if self._inbox and DOWN.unpack_from(self._inbox[0])[0] <= self._head:
                 operation = self.next_message()
                 if operation is None:
                     continue
                 if isinstance(operation.message, Close):
-                    break
-                if not self.prepare(operation, host):
-                    self.answer(host.run(operation))
+                    return False
+                if not self._prepare(operation, host):
+                    self.run_operation(host, operation)
             elif self._head < tail:
-                self._run_entry(host)
+                entry = RING + ENTRY * (self._head % ring)
+                number, packed, plane = words[entry], words[entry + 1], words[entry + 2]
+                self._head += 1
+                self.run_step(host, number, packed >> 32, packed & 0xFFFFFFFF, plane)
             else:
-                self._wait()
+                return True
+        return False
 
-    def message_is_next(self) -> bool:
-        """Return whether a message has arrived that was sent before the next step."""
-        return bool(self._inbox) and DOWN.unpack_from(self._inbox[0])[0] <= self._head
+    def run_operation(self, host: Any, operation: Operation) -> None:
+        """Run an operation, and answer it."""
+        self.answer(host.run(operation))
 
-    def next_entry(self, ring: int) -> tuple[int, int, int, int]:
-        """Take the next step off the ring of ``ring`` entries."""
-        words = self._words
-        entry = RING + ENTRY * (self._head % ring)
-        number, packed, plane = words[entry], words[entry + 1], words[entry + 2]
-        self._head += 1
-        return number, packed >> 32, packed & 0xFFFFFFFF, plane
-
-    def _run_entry(self, host: SyncHost) -> None:
-        number, start, stop, plane = self.next_entry(host.stop - host.first)
+    def run_step(self, host: Any, number: int, start: int, stop: int, plane: int) -> None:
+        """Run a step from the ring; one without a payload is only counted."""
         payload = host.step(start, stop, plane)
         if payload is not None:
             self.answer(Completion(number, start, stop, payload))
@@ -168,7 +170,7 @@ class WorkerLoop:
             self._receive()
         return True
 
-    def prepare(self, operation: Operation, host: Host) -> bool:
+    def _prepare(self, operation: Operation, host: Host) -> bool:
         """Do what an operation says about the host's memory.
 
         Returns:

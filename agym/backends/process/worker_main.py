@@ -10,12 +10,14 @@ import gc
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
 from agym._system.cpus import HomeCore
 from agym.backends.options import Process
-from agym.backends.port import BackendOptions, closed, open_host
+from agym.backends.port import BackendOptions, close_host, closed, open_host
 from agym.backends.process.channel import Channel
 from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
@@ -62,14 +64,9 @@ class WorkerMain:
         cap_threads()
         if isinstance(self._core, int):
             os.sched_setaffinity(0, {self._core})
-        channel = Channel(self._end)
-        try:
-            self._begin(channel)
-        except EOFError:
-            pass  # the caller is gone
-        finally:
-            if self._serve_on_loop is None:
-                channel.close()
+        self._channel = Channel(self._end)
+        with suppress(EOFError):  # the caller is gone
+            self._begin(self._channel)
 
     def _begin(self, channel: Channel) -> None:
         mail = Arena(mailbox_fields(self._count), descriptor=channel.next_descriptor())
@@ -79,76 +76,73 @@ class WorkerMain:
         worker = CoroutineWorkerLoop(mail.arrays, channel, home, self._watch)
         make = worker.next_message("make")
         if make is None:  # its factories could not be unpickled, which has been reported
-            close = _wait_for_close(worker, None)
-            worker.answer(Completion(*close.span))
+            worker.answer(Completion(*_wait_for_close(worker, None).span))
             return
         options: BackendOptions = cast(Make, make.message).options
         coroutines, factories = describe_first(options.factories)
-        words = mail.arrays["words"].data
-        marker = words[RUNNING : RUNNING + 1] if options.track_running else None
+        options = replace(options, factories=factories)
+        ids, marker = range(make.start, make.stop), mail.arrays["words"].data[RUNNING : RUNNING + 1]
         if coroutines:
             if options.track_running:  # it matters which environments have ended
                 worker.patience = 0.0
-            tasks = LoopHost(
-                factories, make.start, options.autoreset, worker.report, worker.fail,
-                options.spec_as(Process).max_concurrency, log=options.record_actions,
-                marker=marker, infos=options.infos, limiter=options.limiter,
+            tasks = options.host(
+                LoopHost, ids, marker=marker, report=worker.report, fail=worker.fail,
+                max_concurrency=options.spec_as(Process).max_concurrency,
             )  # fmt: skip
             self._serve_on_loop = partial(_serve_on_loop, worker, channel, tasks, make.number)
             return
-        host = SyncHost(
-            factories, make.start, options.autoreset, catch=BaseException,
-            log=options.record_actions, marker=marker, infos=options.infos, limiter=options.limiter,
-            closes_within=worker.closes_within,
-        )  # fmt: skip
+        host = options.host(
+            SyncHost, ids, marker=marker, catch=BaseException, closes_within=worker.closes_within
+        )
         opened = open_host(host, make.number)
         if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:
             codecs = make.message.codecs
             opened.payload.values = {} if codecs is None else host.prove(codecs)
-        worker.answer(opened)
         try:
-            if _attach(worker, channel, host, opened):
+            if _start(worker, channel, host, opened):
                 worker.serve(host)
         finally:
-            worker.answer(closed(host, host.close()))
+            worker.answer(close_host(host))
 
     async def run(self) -> None:
         """Serve coroutine environments until the end."""
-        if self._serve_on_loop is not None:
-            await self._serve_on_loop()
+        with suppress(EOFError), closing(self._channel):
+            if self._serve_on_loop is not None:
+                await self._serve_on_loop()
 
 
 async def _serve_on_loop(
     worker: CoroutineWorkerLoop, channel: Channel, host: LoopHost, number: int
 ) -> None:
     """Construct coroutine environments, and run them until ``close``."""
-    opened = open_host(host, number)
     try:
-        worker.answer(opened)
-        try:
-            if _attach(worker, channel, host, opened):
-                # A round keeps some objects per environment, none of which is garbage before
-                # it ends: a collection during the round would find nothing.
-                enough = OBJECTS_OF_A_STEP * (host.stop - host.first)
-                gc.set_threshold(max(gc.get_threshold()[0], enough))
-                await worker.run(host)
-        finally:
-            worker.answer(closed(host, await host.close()))
-    except EOFError:
-        pass  # the caller is gone
+        if _start(worker, channel, host, open_host(host, number)):
+            # A round keeps some objects per environment, none of which is garbage before it ends: a
+            # collection during the round would find nothing.
+            enough = OBJECTS_OF_A_STEP * (host.stop - host.first)
+            gc.set_threshold(max(gc.get_threshold()[0], enough))
+            await worker.run(host)
     finally:
-        channel.close()
+        worker.answer(closed(host, await host.close()))
 
 
-def _attach(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: Completion) -> bool:
-    """Map the table; return whether there is anything to serve."""
+def _start(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: Completion) -> bool:
+    """Send the descriptions and map the table; return whether there is anything to serve."""
+    worker.answer(opened)
     attach = worker.next_message()
     if opened.payload is not None and opened.payload.problems:
         _wait_for_close(worker, attach)
         return False
     if attach is None or not isinstance(attach.message, Attach):
         return False
-    host.attach(_map_table(host, attach.message, channel.next_descriptor()))
+    assert host.description is not None
+    message = attach.message
+    table = SlotTable(
+        *host.description.layouts, message.num_envs,
+        final=message.final, leases=message.leases, descriptor=channel.next_descriptor(),
+    )  # fmt: skip
+    table.arena.close()
+    host.attach(table)
     host.shared.keep_frame = worker.shelf.keep
     # Objects that exist now stay: the garbage collector need not scan them again.
     gc.collect()
@@ -161,13 +155,3 @@ def _wait_for_close(worker: CoroutineWorkerLoop, message: Operation | None) -> O
     while message is None or not isinstance(message.message, Close):
         message = worker.next_message()
     return message
-
-
-def _map_table(host: Host, attach: Attach, descriptor: int) -> SlotTable:
-    assert host.description is not None
-    table = SlotTable(
-        *host.description.layouts, attach.num_envs,
-        final=attach.final, leases=attach.leases, descriptor=descriptor,
-    )  # fmt: skip
-    table.arena.close()
-    return table
