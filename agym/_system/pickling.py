@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import io
+import operator
 import pickle
 import sys
 import types
@@ -70,6 +71,28 @@ def dumps_by_value(
     file = io.BytesIO()
     ByValuePickler(file, pickle.HIGHEST_PROTOCOL, buffer_callback).dump(value)
     return file.getvalue()
+
+
+class Preceded:
+    """Unpickles to a value, after a function was called there: before anything that it imports."""
+
+    def __init__(self, value: Any, function: Callable[..., object], *arguments: Any) -> None:
+        self._value = value
+        self._call = _Call(function, arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A tuple is unpickled in order.
+        return operator.itemgetter(1), ((self._call, self._value),)
+
+
+class _Call:
+    """Unpickles to what a function returns."""
+
+    def __init__(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self._reduced = function, arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduced
 
 
 def is_importable(name: str) -> bool:

@@ -13,12 +13,11 @@ from contextlib import suppress
 from typing import Any
 
 from agym.backends.options import Asyncio, BackendSpec
-from agym.backends.outbox import Outbox
-from agym.backends.port import BackendOptions, Force, Port, closed, open_host
+from agym.backends.port import Force, Port, closed, open_host
 from agym.backends.process.worker_process import own_loop
 from agym.hosts.loop import LoopHost, guarded
 from agym.protocol.messages.completions import Completion, Payload
-from agym.protocol.messages.failures import Failure, describe_exception
+from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
 
@@ -30,27 +29,15 @@ class LoopPort(Port):
     """Runs a coroutine host on an event loop."""
 
     splits = False
+    runner = "its event loop"
+    watchable = False
 
     @classmethod
     def count(cls, spec: BackendSpec) -> int:
         return 1
 
-    def __init__(
-        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
-    ) -> None:
-        super().__init__(worker, ids, options, outbox)
-        self._host = options.host(
-            LoopHost, ids, report=self._report, fail=self.report,
-            max_concurrency=options.spec_as(Asyncio).max_concurrency,
-            fatal=() if options.blocking else (KeyboardInterrupt, SystemExit),
-        )  # fmt: skip
-        self._loop_thread = _LoopThread(self.report) if options.blocking else None
-        self.watchable = options.blocking  # the caller's own loop must turn
-        self._closing: asyncio.Task[None] | None = None
-
     def _report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
-        completion = Completion(operation.number, slot, slot + 1, payload)
-        self.outbox.put((self, completion), completion.num_without_problem)
+        self.outbox.put(self, Completion(operation.number, slot, slot + 1, payload))
 
     def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         if self._loop_thread is None:
@@ -62,6 +49,13 @@ class LoopPort(Port):
                 )
 
     def start(self, make: Operation) -> None:
+        options = self.options
+        self._host = options.host(
+            LoopHost, self.ids, report=self._report, fail=self.report,
+            max_concurrency=options.spec_as(Asyncio).max_concurrency,
+            fatal=() if options.blocking else (KeyboardInterrupt, SystemExit),
+        )  # fmt: skip
+        self._loop_thread = _LoopThread(self.report) if options.blocking else None
         if self._loop_thread is not None:
             self._loop_thread.start()
         self._on_loop(lambda: self.report(open_host(self._host, make.number)))
@@ -71,10 +65,6 @@ class LoopPort(Port):
 
     def post(self, operation: Operation) -> None:
         self._on_loop(self._host.begin, operation)
-
-    def explain(self, error: BaseException | None) -> str:
-        assert error is not None
-        return f"its event loop raised {describe_exception(error)}"
 
     def close(self, force: Force = Force.NONE) -> None:
         """Cancel pending operations and close the environments."""

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from selectors import EVENT_READ
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from agym.protocol.messages.completions import Completion
 
@@ -21,13 +21,8 @@ from agym.protocol.messages.completions import Completion
 _READ = 64
 
 
-Item = TypeVar("Item")
-
-
-class Outbox(Generic[Item]):
+class Outbox:
     """A queue that any thread fills and the caller's thread empties.
-
-    A pool's ports put what they report, each with itself: ``(port, completion)``.
 
     Attributes:
         on_ring: Called with each bell, by the thread that rings it.
@@ -35,7 +30,8 @@ class Outbox(Generic[Item]):
     """
 
     def __init__(self) -> None:
-        self._items: deque[tuple[Item, int]] = deque()
+        # Each with the port that has put it, and with how many environments are in it.
+        self._items: deque[tuple[Any, Any, int]] = deque()
         # How many environments are in what was put and taken so far, and are to have been put
         # before the bell rings.
         self._envs_put = self._envs_taken = self._wake_at = 0
@@ -52,15 +48,14 @@ class Outbox(Generic[Item]):
         self.on_ring: Callable[[], None] | None = None
         self.fallen: deque[tuple[Any, BaseException]] = deque()
 
-    def put(self, item: Item, envs: int = 0) -> None:
-        """Add an item, and wake the caller if it sleeps and waits for no more than that.
+    def put(self, port: Any, item: Any) -> None:
+        """Add a port's item, and wake the caller if it sleeps and waits for no more than that.
 
-        Args:
-            item: The item.
-            envs: How many environments have completed something by it; 0 wakes the caller.
+        What is no completion wakes the caller whatever it waits for, as does a problem.
         """
+        envs = item.num_without_problem if type(item) is Completion else 0
         with self._lock:
-            self._items.append((item, envs))
+            self._items.append((port, item, envs))
             self._envs_put += envs
             self._alarming = self._alarming or not envs
             if not envs or self._envs_put >= self._wake_at:
@@ -77,26 +72,16 @@ class Outbox(Generic[Item]):
                 if self.on_ring is not None:
                     self.on_ring()
 
-    def take(self) -> list[Item]:
-        """Remove and return all items, the oldest first."""
-        items: list[Item] = []
-        self._alarming = False
-        while self._items:
-            item, envs = self._items.popleft()
-            self._envs_taken += envs
-            items.append(item)
-        return items
-
     def collect(self) -> list[Completion]:
         """Return the completions that ports have put, and settle them.
 
         What ended a port is added to ``fallen``; what the port puts afterwards is dropped.
         """
         completions: list[Completion] = []
-        items: Any = self._items
+        items = self._items
         self._alarming = False
         while items:
-            (port, item), envs = items.popleft()
+            port, item, envs = items.popleft()
             self._envs_taken += envs
             if port.over:
                 continue

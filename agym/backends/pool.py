@@ -11,23 +11,23 @@ and takes them over one by one. The two count as one worker: if either dies, bot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol
 
 from agym.backends.options import Recycle
 from agym.backends.outbox import Outbox
-from agym.backends.port import BackendOptions, Force, Groups, Port
+from agym.backends.port import BackendOptions, Force, Port
 from agym.backends.spinning import SpinPolicy
-from agym.protocol.arguments import runs
+from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import WorkerDeath
 from agym.protocol.messages.operations import (
     FAULT,
     OPEN,
     Make,
+    Message,
     Operation,
     Restart,
     Spare,
@@ -62,15 +62,21 @@ class Pool:
     Attributes:
         options: What it runs.
         ranges: The environments of each worker.
+        env_groups: The environments that are one ``VectorEnv`` each, if any are.
         inline: What steps all environments in the caller's thread, if anything does.
-        groups: What knows the environments that are one ``VectorEnv``, if any are.
+        spinning: Decides whether a caller that waits spins.
         recycle: When to replace workers by fresh ones, if the caller wants it.
         replaceable: Workers can be ended and replaced, one by one.
+        watchable: Completions can arrive while the caller's event loop does not turn.
         shared: Workers map the slot table's memory.
     """
 
+    env_groups: Sequence[range] = ()
     inline: Inline | None = None
-    groups: Groups | None = None
+    shared = False
+
+    # Whether the ports have ``post_step``, for steps whose actions are all in the table.
+    _rings = False
 
     def __init__(self, options: BackendOptions, kind: type[Port]) -> None:
         """Prepare; :meth:`start` constructs the environments on ports of a ``kind``."""
@@ -78,10 +84,11 @@ class Pool:
         self._num_envs = len(options.factories)
         self.ranges = options.ranges(kind.count(options.spec))
         self.recycle: Recycle | None = getattr(options.spec, "recycle", None)
-        self.shared = kind.shared
         self.replaceable = kind.replaceable
+        self.watchable = kind.watchable
+        self.spinning = SpinPolicy()
         self._kind: Any = kind
-        self._outbox: Outbox[Any] | None = None if kind.polled else Outbox()
+        self._outbox: Outbox | None = None if kind.polled else Outbox()
         # By worker; the port of a dead worker stays until it is replaced.
         self._ports: list[Any] = []
         self._spares: dict[int, Any] = {}
@@ -89,11 +96,9 @@ class Pool:
         self._moved: dict[int, set[int]] = {}
         # Replaced ports, to be released when nobody sleeps on their descriptors.
         self._replaced: list[Any] = []
-        # The port of each range of environments; whether all steps may go by ``post_step``: all
-        # ports are those of their workers, alive; and what completions come from: the ports in use,
+        # The port of each range of environments; and what completions come from: the ports in use,
         # or their outbox.
         self._routes: list[tuple[Any, range]] = []
-        self._rings = False
         self._sources: list[Any] = [] if self._outbox is None else [self._outbox]
         self._completions: list[Completion] = []
         self._table: SlotTable | None = None
@@ -101,12 +106,11 @@ class Pool:
         self._closing = False
         # What is released at :meth:`release`, at garbage collection or at exit, whichever is first.
         # None of it may refer to the pool.
-        self._held: list[Port] = []
+        self._held: list[Any] = []
         self._closers: list[Callable[[], None]] = []
         if self._outbox is not None:
             self._closers.append(self._outbox.close)
-        held = (kind, self._held, self._closers)
-        self._end = Finalize(self, _end, held, exitpriority=10)
+        self._end = Finalize(self, _end, (self._held, self._closers), exitpriority=10)
 
     # ---------------------------------------------------------------- starting and ending workers
 
@@ -131,10 +135,6 @@ class Pool:
         port.record(make[0])
         port.start(*make)
         self._held.append(port)
-        return port
-
-    def _open_another(self, worker: int, number: int, message: Make) -> Any:
-        port = self._open(worker, self._ready(worker, number, message))
         if self._table is not None:
             port.attach(self._table)
         if self._parked:
@@ -149,13 +149,9 @@ class Pool:
 
     def extend(self, extension: Extension) -> None:
         """Give the hosts planes that were added to the table, before operations on them."""
-        for port in self._living():
-            port.extend(extension)
 
     def shrink(self, extension: Extension) -> None:
         """Tell the hosts that planes were removed from the table."""
-        for port in self._living():
-            port.shrink(extension.planes.start)
 
     def _living(self) -> list[Any]:
         living = [port for port in self._ports if port.death is None]
@@ -163,15 +159,13 @@ class Pool:
 
     def _arrange(self) -> None:
         """Note which port has which environments, after any change."""
-        plain = not self._moved and all(port.death is None for port in self._ports)
-        self._rings = plain and self._kind.rings
         self._routes.clear()
         for port in self._ports:
             moved = self._moved.get(port.worker, ())
             spare = self._spares.get(port.worker)
             stay = (i for i in port.ids if i not in moved)
-            self._routes += [(spare, run) for run in _runs_of(moved)]
-            self._routes += [(port, run) for run in _runs_of(stay)] if moved else [(port, port.ids)]
+            self._routes += [(spare, run) for run in runs(tuple(sorted(moved)))]
+            self._routes += [(port, run) for run in runs(tuple(stay) if moved else port.ids)]
         if self._kind.polled:
             self._sources = self._living()
 
@@ -192,7 +186,7 @@ class Pool:
         Operations may be submitted at once.
         """
         self._replaced.append(self._ports[worker])
-        self._ports[worker] = self._open_another(worker, number, Restart())
+        self._ports[worker] = self._open(worker, self._ready(worker, number, Restart()))
         self._arrange()
 
     def running(self, worker: int) -> int | None:
@@ -208,9 +202,7 @@ class Pool:
     def check_workers(self) -> None:
         """Detect workers that have ended without waking the caller, if there can be any."""
 
-    def _report_death(
-        self, port: Any, error: BaseException | None = None, late: str | None = None
-    ) -> None:
+    def _report_death(self, port: Any, error: BaseException | None = None, late: str = "") -> None:
         """Report a worker's death, for all that is pending too.
 
         Args:
@@ -219,9 +211,9 @@ class Pool:
             late: Why it is ended by force, if it is.
         """
         reason = port.end(error, late, closing=self._closing)
-        ports = [port, *self._discard_spare(port.worker)]
-        for source in self._sources if self._outbox is not None else ports:
+        for source in self._sources:
             self._completions += source.collect()
+        ports = [port, *self.discard(port.worker)]
         death = WorkerDeath(
             port.worker,
             port.pid,
@@ -230,7 +222,7 @@ class Pool:
             reason,
             port.doing(),
             port.running,
-            late=late is not None,
+            late=bool(late),
             cause=error if port.pid is None else None,
             replaceable=port.replaceable,
         )
@@ -251,12 +243,8 @@ class Pool:
 
         Its values are the proofs of how to copy each environment.
         """
-        self._spares[worker] = self._open_another(worker, number, spare)
+        self._spares[worker] = self._open(worker, self._ready(worker, number, spare))
         self._arrange()
-
-    def discard(self, worker: int) -> None:
-        """End a spare that has taken over no environment."""
-        self._discard_spare(worker)
 
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
         """Route later operations of an environment to the spare, or back."""
@@ -286,8 +274,8 @@ class Pool:
         self._arrange()
         return True
 
-    def _discard_spare(self, worker: int) -> list[Any]:
-        """End a spare; return it, since it fails with its worker."""
+    def discard(self, worker: int) -> list[Any]:
+        """End a worker's spare, if there is one; return it, since it fails with its worker."""
         spare = self._spares.pop(worker, None)
         self._moved.pop(worker, None)
         if spare is None:
@@ -330,8 +318,6 @@ class Pool:
     def poll(self) -> Sequence[Completion]:
         """Return the completions that have arrived since the last call."""
         completions, self._completions = self._completions, []
-        if self._rings and not completions and (number := self._completed_by_all()):
-            return [Completion(number, 0, self._num_envs)]
         for source in self._sources:
             completions += source.collect()
         if self._outbox is not None and self._outbox.fallen:
@@ -343,33 +329,14 @@ class Pool:
             completions, self._completions = self._completions, []
         return completions
 
-    def _completed_by_all(self) -> int:
-        """Take a step that every worker has completed; return its number, 0 if there is more.
+    def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
+        """Return why some environments cannot do something without others of their group.
 
-        This is how most batches end. One completion for all workers saves a quarter of what the
-        caller does for a batch.
+        The engine asks before it sends anything, ``Restart`` included, except a step of all.
         """
-        number = 0
-        for port in self._ports:
-            step: int = port.only_step()
-            if not step or (number and step != number):
-                return 0
-            number = step
-        for port in self._ports:
-            port.take_only_step()
-        return number
+        return None
 
     # ---------------------------------------------------------------- waiting
-
-    @cached_property
-    def spinning(self) -> SpinPolicy:
-        """Decides whether a caller that waits spins."""
-        return SpinPolicy()
-
-    @property
-    def watchable(self) -> bool:
-        """Whether completions can arrive while the caller's thread spins."""
-        return all(port.watchable for port in self._ports)
 
     def news(self, envs: int = 1) -> bool:
         """Check quickly whether completions may have arrived, for a caller that spins.
@@ -425,8 +392,7 @@ class Pool:
             if not old.watched and old.forget():
                 self._replaced.remove(old)
                 self._held.remove(old)
-        if self._kind.polled:
-            self.check_workers()
+        self.check_workers()
 
     # ---------------------------------------------------------------- closing
 
@@ -440,7 +406,7 @@ class Pool:
         if force is Force.NONE:
             self._closing = True
             for worker in [*self._spares]:
-                self._discard_spare(worker)
+                self.discard(worker)
         for port in self._ports:
             port.close(force)
 
@@ -458,6 +424,11 @@ class Pool:
         for port in self._ports:
             port.join()
 
+    def _drop(self) -> None:
+        """Refer to no port any more."""
+        self._ports, self._spares, self._replaced = [], {}, []
+        self._sources, self._routes = [], []
+
     @property
     def finalized(self) -> bool:
         """Whether the finalizer has run, perhaps before the owner's ``__del__``."""
@@ -472,8 +443,7 @@ class Pool:
         _INHERITED.append((self._held, self._closers))
         if self._outbox is not None:
             self._outbox.abandon()
-        self._ports, self._spares, self._replaced, self._sources = [], {}, [], []
-        self._routes = []
+        self._drop()
         return True
 
 
@@ -486,15 +456,11 @@ def open_pool(options: BackendOptions) -> Any:
     return kind(options) if issubclass(kind, Pool) else Pool(options, kind)
 
 
-def _runs_of(ids: Iterable[int]) -> list[range]:
-    found = tuple(sorted(ids))
-    return [*runs(found)] if found else []
-
-
-def _end(kind: Any, held: list[Port], closers: list[Callable[[], None]]) -> None:
+def _end(held: list[Any], closers: list[Callable[[], None]]) -> None:
     """End workers: nobody waits for them any more."""
-    kind.release_all(held)
-    held.clear()
+    for port in held:
+        port.release()
     for close in closers:
         close()
+    held.clear()
     closers.clear()

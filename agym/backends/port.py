@@ -35,12 +35,12 @@ from agym.backends.outbox import Outbox
 from agym.hosts.base import ALL_INFOS, Host, RunningSlot
 from agym.hosts.factories import Factory
 from agym.hosts.rate_limit import RateLimiter
-from agym.protocol.arguments import Ids, runs
+from agym.protocol.arguments import runs
 from agym.protocol.infos.policy import InfoPolicy
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath, describe_exception
-from agym.protocol.messages.operations import CLOSE, OPEN, Make, Message, Operation
-from agym.protocol.table import Extension, SlotTable
+from agym.protocol.messages.operations import CLOSE, OPEN, Make, Operation
+from agym.protocol.table import SlotTable
 
 # Everything that a third-party backend needs, beside a host such as ``SyncHost``.
 __all__ = [
@@ -137,20 +137,6 @@ class Force(IntEnum):
     KILL = 2
 
 
-class Groups(Protocol):
-    """Environments that are one ``VectorEnv`` each group."""
-
-    @property
-    def env_groups(self) -> Sequence[range]:
-        """The groups; known once the environments are made."""
-
-    def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
-        """Return why some environments cannot do something without others of their group.
-
-        The engine asks before it sends anything, ``Restart`` included, except a step of all.
-        """
-
-
 class Port(ABC):
     """The caller's end of one worker. A backend implements the abstract methods.
 
@@ -173,12 +159,10 @@ class Port(ABC):
     replaceable: ClassVar[bool] = False
     # Whether steps that were sent are posted by environment, so that each completes by itself.
     splits: ClassVar[bool] = True
-    # Whether steps whose actions are all in the table go by :meth:`post_step`.
-    rings: ClassVar[bool] = False
-    # Whether the worker maps the slot table's memory.
-    shared: ClassVar[bool] = False
-    # Whether completions can arrive while the caller's thread spins.
-    watchable = True
+    # What runs the environments, for error messages.
+    runner: ClassVar[str] = "it"
+    # Whether completions can arrive while the caller's event loop does not turn.
+    watchable: ClassVar[bool] = True
 
     pid: int | None = None
     exitcode: int | None = None
@@ -187,9 +171,7 @@ class Port(ABC):
     over = False
     watched = True
 
-    def __init__(
-        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
-    ) -> None:
+    def __init__(self, worker: int, ids: range, options: BackendOptions, outbox: Outbox) -> None:
         """Store the arguments; :meth:`start` starts the worker."""
         self.worker = worker
         self.ids = ids
@@ -229,8 +211,7 @@ class Port(ABC):
 
     def report(self, item: Completion | BaseException) -> None:
         """Report a completion, or what ended the worker. Any thread may call this."""
-        envs = item.num_without_problem if isinstance(item, Completion) else 0
-        self.outbox.put((self, item), envs)
+        self.outbox.put(self, item)
 
     # ---------------------------------------------------------------- what a backend may override
 
@@ -257,7 +238,7 @@ class Port(ABC):
     def kill(self) -> None:
         """End the worker by force, or give it up: its environments must write no more rows."""
 
-    def end(self, error: BaseException | None, late: str | None, *, closing: bool) -> str:
+    def end(self, error: BaseException | None, late: str, *, closing: bool) -> str:
         """End what is left of the worker, and return why it died.
 
         Args:
@@ -266,11 +247,11 @@ class Port(ABC):
             closing: Nobody is interested in details any more.
         """
         self.kill()
-        return late or self.explain(error)
+        return late if error is None else self.explain(error)
 
-    def explain(self, error: BaseException | None) -> str:
+    def explain(self, error: BaseException) -> str:
         """Return why the worker ended by an exception."""
-        return "its worker ended" if error is None else f"it raised {describe_exception(error)}"
+        return f"{self.runner} raised {describe_exception(error)}"
 
     def take(self, item: Any) -> Iterator[Completion]:
         """Yield the completions in an item of the outbox that is not one itself; settle them.
@@ -283,24 +264,12 @@ class Port(ABC):
     def release(self) -> None:
         """End the worker, without waiting: the pool is released, or nobody refers to it."""
 
-    @classmethod
-    def release_all(cls, ports: Sequence[Any]) -> None:
-        """Release some ports of this class."""
-        for port in ports:
-            port.release()
-
     def join(self) -> None:
         """Wait for a worker that is about to end, after :meth:`release`."""
 
     def forget(self) -> bool:
         """Release what is left of a port that was replaced; return whether nothing is left."""
         return True
-
-    def extend(self, extension: Extension) -> None:
-        """Map planes that were added to the table, before operations on them."""
-
-    def shrink(self, first: int) -> None:
-        """Unmap the planes from ``first`` on."""
 
     # ---------------------------------------------------------------- what a polled port overrides
 
@@ -322,20 +291,13 @@ class Port(ABC):
     def unpark(self) -> None:
         """End the caller's sleep."""
 
-    def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
-        """Start a step that is entirely in the table; ``size`` environments complete together."""
-        raise NotImplementedError
-
     # ---------------------------------------------------------------- what is pending
 
     def record(self, operation: Operation) -> None:
         """Note that an operation is about to be posted."""
         number, start, stop, message = operation
         self.pending[number, start] = stop, message.name
-        if stop - start == self.size and not self._last_names:
-            self._last_name = message.name
-        else:
-            self.note_name(message.name, start, stop)
+        self.note_name(message.name, start, stop)
 
     def note_name(self, name: str, start: int, stop: int) -> None:
         """Note the last operation of some environments."""

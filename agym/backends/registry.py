@@ -14,7 +14,6 @@ and 0.2 ms.
 
 from __future__ import annotations
 
-import operator
 import pickle
 import sys
 import threading
@@ -22,13 +21,13 @@ from collections.abc import Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import gymnasium
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec
 
-from agym._system.pickling import dumps_by_value, is_importable
+from agym._system.pickling import Preceded, dumps_by_value, is_importable
 from agym.errors import UsageError
 from agym.hosts.factories import Factory
 from agym.protocol.value_copies import is_plain
@@ -160,26 +159,7 @@ def install(entries: Entries) -> None:
 
 def with_registry(factories: Sequence[Factory], entries: Entries) -> Sequence[Factory]:
     """Wrap factories so that a registry is installed before they are unpickled."""
-    both: Any = _FactoriesWithEntries(factories, entries)
-    return both  # type: ignore[no-any-return]
-
-
-class _FactoriesWithEntries:
-    def __init__(self, factories: Sequence[Factory], entries: Entries) -> None:
-        self._factories = factories
-        self._entries = entries
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A tuple is unpickled in order.
-        return operator.itemgetter(1), ((_Installation(self._entries), self._factories),)
-
-
-class _Installation:
-    def __init__(self, entries: Entries) -> None:
-        self._entries = entries
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return install, (self._entries,)
+    return cast(Sequence[Factory], Preceded(factories, install, entries))
 
 
 def importing(frame: FrameType | None) -> str | None:

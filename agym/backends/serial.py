@@ -15,7 +15,6 @@ from typing import Any, Literal
 from agym._system.defer_signals import Interruptible
 from agym._system.isolation import NoRunningLoop
 from agym.backends.options import BackendSpec
-from agym.backends.outbox import Outbox
 from agym.backends.pool import Pool
 from agym.backends.port import BackendOptions, Force, Port, close_host, open_host
 from agym.hosts.sync import SyncHost
@@ -35,17 +34,12 @@ class SerialPort(Port):
     def count(cls, spec: BackendSpec) -> int:
         return 1
 
-    def __init__(
-        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
-    ) -> None:
-        super().__init__(worker, ids, options, outbox)
-        self._host = options.host(SyncHost, ids)
+    def start(self, make: Operation) -> None:
+        self._host = self.options.host(SyncHost, self.ids)
         self._completions: list[Completion] = []
         # Determined once, since asking costs time in each step. Environments that are made while a
         # loop runs, as in a notebook, are used there too.
-        self._on_loop = not options.blocking or asyncio._get_running_loop() is not None
-
-    def start(self, make: Operation) -> None:
+        self._on_loop = not self.options.blocking or asyncio._get_running_loop() is not None
         with Interruptible(), self._hide_loop():
             completion = open_host(self._host, make.number)
         self._completions.append(completion)

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any
 
 from agym._system.pygame_support import lock_polygons
 from agym.backends.options import BackendSpec
-from agym.backends.outbox import Outbox
-from agym.backends.port import BackendOptions, Force, Port, RunningHost, close_host, open_host
+from agym.backends.port import Force, Port, RunningHost, close_host, open_host
 from agym.hosts.sync import SyncHost
-from agym.protocol.messages.failures import describe_exception
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
 
@@ -76,20 +73,13 @@ class ThreadPort(Port):
     """
 
     replaceable = True
+    runner = "its thread"
+
+    _given_up = False
 
     @classmethod
     def count(cls, spec: BackendSpec) -> int:
         return spec.workers or MAX_THREADS
-
-    def __init__(
-        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
-    ) -> None:
-        super().__init__(worker, ids, options, outbox)
-        self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
-        self.guard = WriteGuard()
-        self.marker = [0]
-        self.host = self._make_host()
-        self._given_up = False
 
     def _make_host(self) -> RunningHost:
         """Create the host; no environment is constructed yet."""
@@ -99,6 +89,10 @@ class ThreadPort(Port):
         )  # fmt: skip
 
     def start(self, make: Operation) -> None:
+        self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
+        self.guard = WriteGuard()
+        self.marker = [0]
+        self.host = self._make_host()
         # A daemon, since a thread that hangs cannot be killed and must not keep Python alive.
         self.thread = threading.Thread(
             target=self._work, args=(make.number,), name=f"agym-{self.ids.start}", daemon=True
@@ -132,8 +126,7 @@ class ThreadPort(Port):
             if isinstance(item, SlotTable):
                 host.attach(item)
             else:
-                completion = host.run(item)
-                outbox.put((self, completion), completion.num_without_problem)
+                outbox.put(self, host.run(item))
 
     @property
     def running(self) -> int | None:
@@ -144,10 +137,6 @@ class ThreadPort(Port):
         """Abandon the thread."""
         self.guard.withdraw()
         self.inbox.put(None)
-
-    def explain(self, error: BaseException | None) -> str:
-        assert error is not None
-        return f"its thread raised {describe_exception(error)}"
 
     def close(self, force: Force = Force.NONE) -> None:
         """Ask the thread to end, or give it up: it ends when its environment returns."""

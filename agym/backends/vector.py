@@ -10,8 +10,6 @@ is refused before anything is sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from agym.backends.options import BackendSpec
 from agym.backends.pool import Pool
 from agym.backends.port import BackendOptions, RunningHost
@@ -54,13 +52,14 @@ class VectorPort(ThreadPort):
         )  # fmt: skip
 
 
-class VectorGroups:
-    """The environments of each worker."""
+class VectorPool(Pool):
+    """Runs one ``VectorEnv`` per thread."""
 
-    def __init__(self, ranges: Sequence[range], ports: Sequence[VectorPort]) -> None:
-        self.env_groups = ranges
-        self._ports = ports
-        self._traits: Traits | None = None
+    _traits: Traits | None = None
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options, VectorPort)
+        self.env_groups = self.ranges
 
     def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
         if isinstance(message, ASKED_OF_SOME):
@@ -87,11 +86,3 @@ class VectorGroups:
         self._traits = port.host.found or self._traits
         assert self._traits is not None
         return self._traits
-
-
-class VectorPool(Pool):
-    """Runs one ``VectorEnv`` per thread."""
-
-    def __init__(self, options: BackendOptions) -> None:
-        super().__init__(options, VectorPort)
-        self.groups = VectorGroups(self.ranges, self._ports)

@@ -386,8 +386,7 @@ class Engine:
 
     def _check_groups(self, message: Message, ids: Ids) -> None:
         """Refuse what some environments of a group cannot do without the others."""
-        groups = self.backend.groups
-        reason = None if groups is None else groups.reason_unsupported(message, ids)
+        reason = self.backend.reason_unsupported(message, ids)
         if reason is not None:
             raise UsageError(reason)
 

@@ -127,7 +127,6 @@ class Host:
             getattr(env, "spec", None),
             getattr(env, "render_mode", None),
             cancellable=self.coroutines,
-            movable=not self.coroutines,
             exact=self._exact,
         )
         if self.description is None:

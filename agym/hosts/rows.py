@@ -216,7 +216,8 @@ class Results(Rows):
                 self.note_objects(objects, extra)
             if self.here is not None:
                 self.here[slot - self.first] = copied(info)
-            elif not info and not final and extra.made is None:  # the usual case, in a third of the time
+            elif not info and not final and extra.made is None:
+                # The usual case, in a third of the time.
                 whole.infos.words[slot] = 0
             else:
                 info = {**info, FINAL_INFO: final} if final else info

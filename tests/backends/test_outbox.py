@@ -7,55 +7,70 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from gymnasium.vector import AutoresetMode
 
 import agym
 from agym.api import waiting
 from agym.backends import BackendSpec
 from agym.backends.outbox import Outbox
 from agym.backends.pool import Pool
-from agym.backends.port import BackendOptions
+from agym.backends.port import BackendOptions, Port
 from agym.backends.thread import ThreadPort
+from agym.protocol.messages.completions import Completion, Payload
+from agym.protocol.messages.failures import Failure
 from tests.support.envs.gated_envs import Gates
 from tests.support.patience import patience
 
+# Completions of one environment and of two; and one that failed.
+ONE, TWO = Completion(1, 0, 1), Completion(2, 1, 3)
+FAILED = Completion(3, 0, 1, Payload(problems=[Failure(0, "step", "ValueError", "")]))
+
 
 @pytest.fixture
-def outbox() -> Iterator[Outbox[str]]:
-    outbox: Outbox[str] = Outbox()
+def outbox() -> Iterator[Outbox]:
+    outbox = Outbox()
     yield outbox
     outbox.close()
 
 
-def rings(outbox: Outbox[str]) -> bool:
+@pytest.fixture
+def port(outbox: Outbox) -> Port:
+    options = BackendOptions([], AutoresetMode.NEXT_STEP)
+    return ThreadPort(0, range(3), options, outbox)
+
+
+def rings(outbox: Outbox) -> bool:
     return bool(select.select([*outbox.waitables()], [], [], 0)[0])
 
 
-def test_it_rings_when_enough_have_ended(outbox: Outbox[str]) -> None:
-    outbox.put("before", 1)
-    assert outbox.take() == ["before"]  # what was taken does not count
+def test_it_rings_when_enough_have_ended(outbox: Outbox, port: Port) -> None:
+    port.report(ONE)
+    assert outbox.collect() == [ONE]  # what was taken does not count
     outbox.park(3)
-    outbox.put("one", 1)
+    port.report(ONE)
     assert not rings(outbox)
-    outbox.put("two", 2)
+    port.report(TWO)
     assert rings(outbox)
-    assert outbox.take() == ["one", "two"]
+    assert outbox.collect() == [ONE, TWO]
 
 
-def test_what_another_thread_took_counts(outbox: Outbox[str]) -> None:
-    outbox.put("early", 1)
+def test_what_another_thread_took_counts(outbox: Outbox, port: Port) -> None:
+    port.report(ONE)
     outbox.park(3)
-    outbox.put("two", 1)
-    assert outbox.take() == ["early", "two"]
+    port.report(ONE)
+    assert outbox.collect() == [ONE, ONE]
     assert not rings(outbox)
-    outbox.put("three", 1)
+    port.report(ONE)
     assert rings(outbox)
 
 
-def test_a_problem_rings_at_once(outbox: Outbox[str]) -> None:
+@pytest.mark.parametrize("what", [FAILED, RuntimeError()], ids=["problem", "end"])
+def test_a_problem_rings_at_once(outbox: Outbox, port: Port, what: Any) -> None:
     outbox.park(3)
-    outbox.put("failed")
+    port.report(what)
     assert rings(outbox)
 
 

@@ -13,7 +13,6 @@ import pytest
 import agym
 from agym.backends.outbox import Outbox
 from agym.engine import life
-from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.operations import CLOSE
 from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
@@ -137,11 +136,10 @@ def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyP
     """Though the thread is interrupted just before it tells."""
     put = Outbox.put
 
-    def slow_put(self: Outbox[Any], item: Any, envs: int = 0) -> None:
-        completion = item if isinstance(item, Completion) else item[1]
-        if completion.number == CLOSE:
+    def slow_put(self: Outbox, port: Any, item: Any) -> None:
+        if item.number == CLOSE:
             time.sleep(0.05)
-        put(self, item, envs)
+        put(self, port, item)
 
     monkeypatch.setattr(Outbox, "put", slow_put)
     for backend, env in (("thread", Raises), ("asyncio", AsyncRaises)):

@@ -126,7 +126,7 @@ class AgymVecEnv(VecEnv):
                 raise UsageError(f"SB3 takes no observations without a fixed shape: {space}{where}")
         super().__init__(runner.num_envs, space, runner.single_action_space)
         self.metadata = runner._life.description().metadata
-        if runner._backend.groups is None and len({*self._apply(None, identity)}) < self.num_envs:
+        if not runner._backend.env_groups and len({*self._apply(None, identity)}) < self.num_envs:
             raise UsageError(
                 "the functions in env_fns gave the same environment twice: each call must make a"
                 " new one"
@@ -220,7 +220,7 @@ class AgymVecEnv(VecEnv):
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
         """Set the seeds of the next reset: ``seed + i``, or random ones."""
-        if seed is None and self.runner._backend.groups is not None:
+        if seed is None and self.runner._backend.env_groups:
             # Some vector environments accept no larger seeds.
             seed = int(np.random.randint(2**30))  # noqa: NPY002 # NumPy's seed governs SB3's too
         return super().seed(seed)

@@ -79,16 +79,15 @@ class Channel:
     def send(self, parts: Sequence[Buffer], descriptor: int | None = None) -> None:
         """Send a payload, now or when the socket accepts it; ``descriptor`` stays open here."""
         size = sum(len(part) for part in parts)
+        if descriptor is not None:
+            self._queue(_HEADER.pack(0, _DESCRIPTOR), descriptor)
         if size > LARGE_BYTES:
-            if descriptor is not None:
-                self._queue(_HEADER.pack(0, _DESCRIPTOR), descriptor)
             file = anonymous_file(size)
             with open(file, "wb", closefd=False) as stream:
                 stream.writelines(parts)
             self._queue(_HEADER.pack(size, _FILE), file, close=True)
         else:
-            kind = _PLAIN if descriptor is None else _DESCRIPTOR
-            self._queue(b"".join([_HEADER.pack(size, kind), *parts]), descriptor)
+            self._queue(b"".join([_HEADER.pack(size, _PLAIN), *parts]))
 
     def _queue(self, frame: bytes, descriptor: int | None = None, *, close: bool = False) -> None:
         self._outgoing.append((memoryview(frame), descriptor, close))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from itertools import count
 from selectors import EVENT_READ
 from typing import Any
@@ -18,11 +18,12 @@ from typing import Any
 from agym.backends.options import Process
 from agym.backends.pool import Pool
 from agym.backends.port import BackendOptions, Port
-from agym.backends.process.port import EXIT_CODE_SECONDS, ProcessPort
+from agym.backends.process.port import EXIT_CODE_SECONDS, ProcessPort, end_processes
 from agym.backends.process.serialization import pack_by_value
 from agym.backends.process.worker_process import check_daemon, check_platform
 from agym.backends.registry import collect, refuse_import, with_registry
 from agym.backends.spinning import WATCH_SECONDS, SpinPolicy
+from agym.protocol.messages.completions import Completion
 from agym.protocol.messages.failures import Failure, describe_exit
 from agym.protocol.messages.operations import Make, Operation
 from agym.protocol.table import Extension, SlotTable
@@ -32,13 +33,7 @@ _started = count()
 
 
 class RemotePool(Pool):
-    """A pool whose workers get packed messages. Its ports have ``pack``, and ``post`` takes both.
-
-    Attributes:
-        forks: Workers are forks of this process, so they have its registry.
-    """
-
-    forks = False
+    """A pool whose workers get packed messages, by its ports' ``pack`` and ``post``."""
 
     def __init__(self, options: BackendOptions, kind: type[Port]) -> None:
         refuse_import()
@@ -48,7 +43,7 @@ class RemotePool(Pool):
         """Return the options of a worker, with this process's registry of environments."""
         ids = self.ranges[worker]
         factories = self.options.some(ids)
-        if not self.forks:
+        if self.options.spec_as(Process).start_method != "fork":  # forks have it
             factories = with_registry(factories, collect())
         return replace(self.options, factories=factories, first=ids.start)
 
@@ -70,19 +65,18 @@ class RemotePool(Pool):
 class ProcessPool(RemotePool):
     """Divides environments among worker processes, and posts operations to their mailboxes."""
 
+    shared = True
+
     def __init__(self, options: BackendOptions) -> None:
         check_platform()
         check_daemon()
         super().__init__(options, ProcessPort)
-        self.forks = options.spec_as(Process).start_method == "fork"
         # Callers, and the pools of one, count cores from different numbers, so that they do not all
         # begin with the same one.
         self._position = os.getpid() + next(_started) * len(self.ranges)
         self._exits = select.poll()
-
-    @cached_property
-    def spinning(self) -> SpinPolicy:
-        return SpinPolicy(WATCH_SECONDS)
+        self.spinning = SpinPolicy(WATCH_SECONDS)
+        self._closers.append(partial(end_processes, self._held))
 
     # ---------------------------------------------------------------- workers and table
 
@@ -104,16 +98,43 @@ class ProcessPool(RemotePool):
 
     def extend(self, extension: Extension) -> None:
         self._closers.append(extension.arena.close)
-        super().extend(extension)
+        for port in self._living():
+            port.extend(extension)
 
     def shrink(self, extension: Extension) -> None:
         self._closers.remove(extension.arena.close)
-        super().shrink(extension)
+        for port in self._living():
+            port.shrink(extension)
+
+    # ---------------------------------------------------------------- completions
+
+    def poll(self) -> Sequence[Completion]:
+        if self._rings and not self._completions and (number := self._take_common_step()):
+            return [Completion(number, 0, self._num_envs)]
+        return super().poll()
+
+    def _take_common_step(self) -> int:
+        """Take a step that every worker has completed; return its number, 0 if there is more.
+
+        This is how most batches end. One completion for all workers saves a quarter of what the
+        caller does for a batch.
+        """
+        number = 0
+        for port in self._ports:
+            step: int = port.only_step()
+            if not step or (number and step != number):
+                return 0
+            number = step
+        for port in self._ports:
+            port.take_only_step()
+        return number
 
     # ---------------------------------------------------------------- deaths
 
     def _arrange(self) -> None:
         super()._arrange()
+        # All ports are those of their workers, alive.
+        self._rings = not self._moved and all(port.death is None for port in self._ports)
         self._exits = select.poll()
         for port in self._living():
             self._exits.register(port.process.ended, select.POLLIN)
@@ -135,7 +156,7 @@ class ProcessPool(RemotePool):
         """Report a spare that ended before it took anything over: it could not be made."""
         reason = describe_exit(spare.process.reap(EXIT_CODE_SECONDS))
         self._completions += spare.collect()
-        self._discard_spare(spare.worker)
+        self.discard(spare.worker)
         problem = Failure(spare.ids.start, "make", f"its new worker died, {reason}", "")
         self._completions += spare.fail(problem)
 
@@ -149,4 +170,4 @@ class ProcessPool(RemotePool):
 
     def release(self) -> None:
         super().release()
-        self._ports, self._spares, self._sources, self._routes = [], {}, [], []
+        self._drop()

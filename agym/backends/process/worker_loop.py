@@ -1,10 +1,16 @@
 """The worker's end of a mailbox: it runs a host on what the caller's end posts.
 
 Steps come through the ring, everything else as messages; see ``backends/process/mailbox.py``.
+
+Coroutine environments complete operations one by one. An operation of several environments is
+reported when the last one has completed it, and until then every few milliseconds; but at once
+where a deadline or recovery asks who is late. Completions that are reported together are one
+message per operation.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import time
 from collections import deque
@@ -31,21 +37,52 @@ from agym.backends.process.mailbox import (
 from agym.backends.process.serialization import Buffer, find_unsendable, pack, unpack
 from agym.backends.spinning import SpinPolicy
 from agym.hosts.base import Host
+from agym.hosts.loop import LoopHost, guarded
 from agym.hosts.snapshots.states import EnvState
 from agym.hosts.sync import SyncHost
+from agym.protocol.arguments import runs
 from agym.protocol.frames import FrameShelf, ShelvedFrame
+from agym.protocol.infos.schema import Schema
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure
-from agym.protocol.messages.operations import CLOSE, Close, Extend, Operation, Render, Shrink
+from agym.protocol.messages.operations import (
+    CLOSE,
+    Close,
+    Extend,
+    Load,
+    Operation,
+    Render,
+    Shrink,
+    plain_step,
+)
 from agym.protocol.typing import Array
 from agym.protocol.value_copies import is_plain
+
+# Each message costs the caller a turn of its loop, on a core that the workers need.
+PATIENCE_SECONDS = 5e-3
 
 # ``poll`` takes milliseconds that fit into 32 bits.
 LONGEST_POLL_SECONDS = 3600.0
 
 
+class _Progress:
+    """The environments that completed an operation and were not reported; how many have not yet."""
+
+    __slots__ = ("left", "slots")
+
+    def __init__(self, width: int) -> None:
+        self.left = width
+        self.slots: list[int] = []
+
+
 class WorkerLoop:
-    """Runs a host on what is posted, until ``close``."""
+    """Runs a host on what is posted, until ``close``: by :meth:`serve`, or :meth:`run` on a loop.
+
+    It receives its first messages before any loop runs, since the environments decide on that.
+    """
+
+    # How long completions wait on a loop for the others of their operation.
+    patience = PATIENCE_SECONDS
 
     def __init__(
         self,
@@ -79,11 +116,34 @@ class WorkerLoop:
 
     def serve(self, host: SyncHost) -> None:
         """Run operations in the order of posting, until ``close`` or EOF."""
-        while self.run_posted(host):
+
+        def run(operation: Operation) -> None:
+            self.answer(host.run(operation))
+
+        def step(number: int, start: int, stop: int, plane: int) -> None:
+            payload = host.step(start, stop, plane)
+            if payload is not None:
+                self.answer(Completion(number, start, stop, payload))
+            else:
+                self._completed += 1
+                self._bell.publish(COMPLETED, self._completed)
+
+        while self._run_posted(host, run, step):
             self._wait()
 
-    def run_posted(self, host: Any) -> bool:
-        """Run the operations that have been posted; return whether others may follow."""
+    def _run_posted(
+        self,
+        host: Host,
+        run: Callable[[Operation], None],
+        step: Callable[[int, int, int, int], None],
+    ) -> bool:
+        """Run the operations that have been posted; return whether others may follow.
+
+        Args:
+            host: The host.
+            run: Runs an operation that came as a message.
+            step: Runs a step from the ring, by its number, start, stop and plane.
+        """
         words, ring = self._words, host.stop - host.first
         while not self._channel.ended:
             tail = self._bell.read(TAIL)
@@ -97,28 +157,15 @@ class WorkerLoop:
                 if isinstance(operation.message, Close):
                     return False
                 if not self._prepare(operation, host):
-                    self.run_operation(host, operation)
+                    run(operation)
             elif self._head < tail:
                 entry = RING + ENTRY * (self._head % ring)
                 number, packed, plane = words[entry], words[entry + 1], words[entry + 2]
                 self._head += 1
-                self.run_step(host, number, packed >> 32, packed & 0xFFFFFFFF, plane)
+                step(number, packed >> 32, packed & 0xFFFFFFFF, plane)
             else:
                 return True
         return False
-
-    def run_operation(self, host: Any, operation: Operation) -> None:
-        """Run an operation, and answer it."""
-        self.answer(host.run(operation))
-
-    def run_step(self, host: Any, number: int, start: int, stop: int, plane: int) -> None:
-        """Run a step from the ring; one without a payload is only counted."""
-        payload = host.step(start, stop, plane)
-        if payload is not None:
-            self.answer(Completion(number, start, stop, payload))
-        else:
-            self._completed += 1
-            self._bell.publish(COMPLETED, self._completed)
 
     def answer(self, completion: Completion) -> None:
         """Send the completion of a whole operation; its bytes wake the caller."""
@@ -162,7 +209,9 @@ class WorkerLoop:
         It is for an environment that may have to wait long, and would not read messages meanwhile.
         """
         end = time.monotonic() + seconds
-        while not self._channel.ended and not any(map(_is_close, self._inbox)):
+        while not self._channel.ended:
+            if any(DOWN.unpack_from(message)[1] == CLOSE for message in self._inbox):
+                break
             left = end - time.monotonic()
             if left <= 0:
                 return False
@@ -220,10 +269,117 @@ class WorkerLoop:
         if self._go_home is not None:
             self._go_home(now)
 
+    # ---------------------------------------------------------------- on an event loop
 
-def _is_close(message: Buffer) -> bool:
-    _, number, _, _ = DOWN.unpack_from(message)
-    return bool(number == CLOSE)
+    async def run(self, host: LoopHost) -> None:
+        """Start operations on the running loop, in the order of posting, until ``close`` or EOF."""
+        self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
+        # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
+        # each of which is sent by itself, so that its environment is known.
+        self._payloads: dict[int, Payload] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._problems: list[tuple[int, SlotRange, Payload]] = []
+        self._sending: asyncio.Handle | None = None
+        self._is_urgent = False
+        self._bell.park()  # permanently: the loop sleeps on the channel, so each post must ring
+        descriptor = self._channel.fileno()
+        self._loop.add_reader(descriptor, guarded, self.fail, self._begin_posted, host)
+        try:
+            self._begin_posted(host)
+            await self._closed
+        finally:
+            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_writer(self._channel.fileno())
+
+    def fail(self, error: BaseException) -> None:
+        """End the process, which the caller notices: some operation would never complete."""
+        if not self._closed.done():
+            self._closed.set_exception(error)
+
+    def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
+        """Record that an environment has completed an operation."""
+        number, start, stop, message = operation
+        progress = self._progress.get((number, start))
+        if progress is None:
+            progress = self._progress[number, start] = _Progress(stop - start)
+        progress.left -= 1
+        if payload is None:
+            progress.slots.append(slot)
+        else:
+            self._add(number, start, slot, payload, progress)
+        if self._sending is None or not (progress.left or self._is_urgent):
+            self._send_in(self.patience if progress.left else 0.0)
+        if isinstance(message, Load):
+            self._send_ended()  # before the environment's next completion
+
+    def _add(
+        self, number: int, start: int, slot: int, payload: Payload, progress: _Progress
+    ) -> None:
+        self._schemas.update(payload.schemas)
+        payload.schemas = {}
+        if payload.problems:
+            self._problems.append((number, (start, slot, slot + 1), payload))
+            return
+        progress.slots.append(slot)
+        merged = self._payloads.get(number)
+        if merged is None:
+            self._payloads[number] = payload
+        else:
+            merged.merge(payload)
+
+    def _send_in(self, seconds: float) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+        self._is_urgent = not seconds
+        self._sending = self._loop.call_later(seconds, guarded, self.fail, self._send_ended)
+
+    def _begin_posted(self, host: LoopHost) -> None:
+        def step(number: int, start: int, stop: int, plane: int) -> None:
+            host.begin(Operation(number, start, stop, plain_step(plane)))
+
+        self._receive()
+        if not (self._run_posted(host, host.begin, step) or self._closed.done()):
+            self._closed.set_result(None)
+
+    def _send_ended(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        spans: dict[int, list[SlotRange]] = {}
+        over: dict[int, int] = {}  # the latest operation that has ended, by its start
+        for (number, start), progress in self._progress.items():
+            if progress.slots:
+                ended = runs(tuple(sorted(progress.slots)))
+                spans.setdefault(number, []).extend((start, ids.start, ids.stop) for ids in ended)
+                progress.slots.clear()
+            if not progress.left:
+                over[start] = max(number, over.get(start, number))
+        if over:  # older ones are over, too: what is left of them was given up
+            self._progress = {
+                key: progress
+                for key, progress in self._progress.items()
+                if key[0] > over.get(key[1], -1)
+            }
+        payloads, self._payloads = self._payloads, {}
+        problems, self._problems = self._problems, []
+        answers = [(number, ids, payloads.get(number)) for number, ids in spans.items()]
+        answers += [(number, [span], payload) for number, span, payload in problems]
+        for number, ids, payload in answers:
+            if self._schemas:  # they must arrive before infos that use them
+                payload = payload or Payload()
+                payload.schemas, self._schemas = self._schemas, {}
+            self.send(number, ids, payload)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the channel accepts now, and the rest when it is writable."""
+        self._channel.flush()
+        if self._channel.backlog and not self._channel.ended:
+            self._loop.add_writer(self._channel.fileno(), guarded, self.fail, self._flush)
+        else:
+            self._loop.remove_writer(self._channel.fileno())
 
 
 def pack_payload(payload: Payload) -> list[Buffer]:

@@ -19,8 +19,8 @@ from agym._system.cpus import HomeCore
 from agym.backends.options import Process
 from agym.backends.port import BackendOptions, close_host, closed, open_host
 from agym.backends.process.channel import Channel
-from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
 from agym.backends.process.mailbox import RUNNING, mailbox_fields
+from agym.backends.process.worker_loop import WorkerLoop
 from agym.backends.process.worker_process import cap_threads, set_worker_signals
 from agym.hosts.base import Host
 from agym.hosts.factories import describe_first
@@ -73,7 +73,7 @@ class WorkerMain:
         mail.close()
         # Serves plain environments too, as long as its loop is not run.
         home = None if isinstance(self._core, int) else self._core
-        worker = CoroutineWorkerLoop(mail.arrays, channel, home, self._watch)
+        worker = WorkerLoop(mail.arrays, channel, home, self._watch)
         make = worker.next_message("make")
         if make is None:  # its factories could not be unpickled, which has been reported
             worker.answer(Completion(*_wait_for_close(worker, None).span))
@@ -111,9 +111,7 @@ class WorkerMain:
                 await self._serve_on_loop()
 
 
-async def _serve_on_loop(
-    worker: CoroutineWorkerLoop, channel: Channel, host: LoopHost, number: int
-) -> None:
+async def _serve_on_loop(worker: WorkerLoop, channel: Channel, host: LoopHost, number: int) -> None:
     """Construct coroutine environments, and run them until ``close``."""
     try:
         if _start(worker, channel, host, open_host(host, number)):
@@ -126,7 +124,7 @@ async def _serve_on_loop(
         worker.answer(closed(host, await host.close()))
 
 
-def _start(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: Completion) -> bool:
+def _start(worker: WorkerLoop, channel: Channel, host: Host, opened: Completion) -> bool:
     """Send the descriptions and map the table; return whether there is anything to serve."""
     worker.answer(opened)
     attach = worker.next_message()
@@ -150,7 +148,7 @@ def _start(worker: CoroutineWorkerLoop, channel: Channel, host: Host, opened: Co
     return True
 
 
-def _wait_for_close(worker: CoroutineWorkerLoop, message: Operation | None) -> Operation:
+def _wait_for_close(worker: WorkerLoop, message: Operation | None) -> Operation:
     """Read messages until ``close``; others are ignored."""
     while message is None or not isinstance(message.message, Close):
         message = worker.next_message()

@@ -12,16 +12,17 @@ import contextlib
 import inspect
 import math
 import multiprocessing
-import operator
 import os
 import signal
 import sys
+import tempfile
 import threading
 import types
 from asyncio import AbstractEventLoop, new_event_loop
 from collections.abc import Iterator
+from functools import partial
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing import process as processes
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -29,9 +30,9 @@ import aiomultiprocess
 from aiomultiprocess.types import Unit
 
 from agym._system.fork_safety import abandon_in_forks, forking_worker
+from agym._system.pickling import Preceded
 from agym._system.platform import WORKER_PROCESSES
 from agym._system.pygame_support import headless
-from agym.backends.process.forkserver import ensure_fork_server
 from agym.backends.process.parent_watch import arm
 from agym.errors import UsageError
 
@@ -75,20 +76,22 @@ class WorkerProcess(aiomultiprocess.Process):
 
     def __init__(self, work: Work, *, name: str, start_method: str) -> None:
         self._theirs, self._parent_pipe = multiprocessing.Pipe(duplex=False)
-        self.unit = _CappedUnit(
+        forks = start_method == "fork"
+        unit = Unit(
             target=work.run,
             args=(),
             kwargs={},
             namespace=None,
-            # Others watch the parent before they import agym; see `_CappedUnit`.
-            initializer=_begin_forked if start_method == "fork" else _begin,
-            initargs=(self._theirs, work),
+            # Others watch the parent before they import agym; see `_prepared`.
+            initializer=partial(_begin_forked, self._theirs, work) if forks else work.begin,
             loop_initializer=own_loop,
         )
         self._method = start_method
         context: Any = multiprocessing.get_context(start_method)
         self.aio_process = context.Process(
-            target=aiomultiprocess.Process.run_async, args=(self.unit,), name=name
+            target=aiomultiprocess.Process.run_async,
+            args=(unit if forks else _prepared(unit, self._theirs),),
+            name=name,
         )
 
     def start(self) -> None:
@@ -103,7 +106,7 @@ class WorkerProcess(aiomultiprocess.Process):
             main = contextlib.nullcontext() if self._method == "fork" else _blank_main()
             with _starting, main, _interrupts_blocked(), forking_worker():
                 if self._method == "forkserver":
-                    ensure_fork_server()
+                    _ensure_fork_server()
                 super().start()
         except BaseException:
             self._parent_pipe.close()
@@ -144,38 +147,47 @@ class WorkerProcess(aiomultiprocess.Process):
         return code
 
 
-class _CappedUnit(Unit):
-    """A unit that prepares the process it is unpickled in, before anything is imported there.
+def _prepared(unit: Unit, theirs: Connection) -> Preceded:
+    """Return a unit that prepares the process it is unpickled in, before anything is imported.
 
     The caps of thread pools must be in the environment before NumPy is imported, so before the
     target, which imports agym, is unpickled; the parent's environment must not change. The watch
-    on the parent starts before that too, since imports take long. The preparation precedes the
-    unit in a tuple, which is unpickled in order.
+    on the parent starts before that too, since imports take long.
     """
+    source = inspect.getsource(sys.modules[arm.__module__])
+    # The caller's settings: a fork server still has those of its own start.
+    code = f"{source}\nos.environ.update({worker_variables()!r})\narm(theirs)\n"
+    return Preceded(unit, exec, code, {"theirs": theirs})
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        pipe, _ = self.initargs
-        return operator.itemgetter(1), ((_Preparation(pipe), Unit(*self)),)
 
+def _ensure_fork_server() -> None:
+    """Start multiprocessing's fork server, unless it is running, and leave no file of it behind.
 
-def _begin(_: Connection, work: Work) -> None:
-    work.begin()
+    The server listens on a socket with a name in a temporary folder. Python removes it when this
+    process exits, but not when it is killed. Only this process has to reach the socket: so it keeps
+    a descriptor of the file, and removes the name at once.
+    """
+    server: Any = forkserver._forkserver
+    if not hasattr(os, "O_PATH"):  # macOS
+        server.ensure_running()
+        return
+    config: Any = processes.current_process()._config  # type: ignore[attr-defined]
+    before = config.get("tempdir")
+    with tempfile.TemporaryDirectory(prefix="agym-") as folder:
+        config["tempdir"] = folder  # where multiprocessing puts its sockets
+        try:
+            server.ensure_running()
+        finally:
+            config["tempdir"] = before
+        address = server._forkserver_address
+        if address.startswith(folder):
+            handle = os.open(address, os.O_PATH | os.O_CLOEXEC)
+            server._forkserver_address = f"/proc/self/fd/{handle}"
 
 
 def _begin_forked(pipe: Connection, work: Work) -> None:
     arm(pipe)
     work.begin()
-
-
-class _Preparation:
-    def __init__(self, theirs: Connection) -> None:
-        self._theirs = theirs
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        source = inspect.getsource(sys.modules[arm.__module__])
-        # The caller's settings: a fork server still has those of its own start.
-        code = f"{source}\nos.environ.update({worker_variables()!r})\narm(theirs)\n"
-        return exec, (code, {"theirs": self._theirs})
 
 
 def worker_variables() -> dict[str, str]:

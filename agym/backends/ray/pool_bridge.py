@@ -9,6 +9,7 @@ import os
 import select
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -31,16 +32,21 @@ class PoolBridge:
         self._backend = backend
         self._replies = replies
         self._make = make
-        self._inbox: Outbox[Callable[[], None]] = Outbox()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._bell = Outbox()  # which rings for the inbox
         self._closing = False
         threading.Thread(target=self._run, name="agym-pool-bridge", daemon=True).start()
 
     def attach(self, table: SlotTable) -> None:
-        self._inbox.put(partial(self._backend.attach, table))
+        self._give(partial(self._backend.attach, table))
 
     def give(self, operation: Operation, actions: Sequence[Array]) -> None:
         """Queue an operation."""
-        self._inbox.put(partial(self._submit, operation, actions))
+        self._give(partial(self._submit, operation, actions))
+
+    def _give(self, do: Callable[[], None]) -> None:
+        self._inbox.append(do)
+        self._bell.ring()
 
     def _run(self) -> None:
         """Run the thread; if it fails, the actor ends, which the driver notices."""
@@ -51,16 +57,16 @@ class PoolBridge:
             os._exit(1)
 
     def _work(self) -> None:
-        backend, inbox = self._backend, self._inbox
+        backend, inbox, bell = self._backend, self._inbox, self._bell
         try:
             backend.start()
         except Exception as error:
             self._fail(self._make, error)
         while True:
-            inbox.park()
+            bell.park()
             backend.park()
-            for do in inbox.take():
-                do()
+            while inbox:
+                inbox.popleft()()
             ended = self._closing and backend.ended
             completions = backend.poll()
             if completions:
@@ -70,13 +76,13 @@ class PoolBridge:
                 break
             if not completions:
                 self._sleep()
-            inbox.unpark()
+            bell.unpark()
             backend.unpark()
         backend.release()
 
     def _sleep(self) -> None:
         poller = select.poll()
-        for descriptor in (*self._inbox.waitables(), *self._backend.waitables()):
+        for descriptor in (*self._bell.waitables(), *self._backend.waitables()):
             poller.register(descriptor, select.POLLIN)
         poller.poll(RECHECK_SECONDS * 1000)
 

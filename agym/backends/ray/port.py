@@ -70,9 +70,7 @@ class RayPort(Port):
     posting = False
     pid = 0  # unknown; ``None`` would mean a thread
 
-    def __init__(
-        self, worker: int, ids: range, options: BackendOptions, outbox: Outbox[Any]
-    ) -> None:
+    def __init__(self, worker: int, ids: range, options: BackendOptions, outbox: Outbox) -> None:
         super().__init__(worker, ids, options, outbox)
         # Messages sent before its first reply.
         self._first: list[tuple[Sealed, bool]] = []
@@ -161,7 +159,7 @@ class RayPort(Port):
     def _await(self, answer: Any, *, listening: bool) -> None:
         actor = self.actor
         answer.future().add_done_callback(
-            lambda done: self.outbox.put((self, ActorReply(actor, done, listening)))
+            lambda done: self.outbox.put(self, ActorReply(actor, done, listening))
         )
 
     # ---------------------------------------------------------------- from the actor

@@ -225,7 +225,7 @@ class Dispatcher:
     def __init__(self, backend: Pool, status: EnvStatus, timeout: float | None) -> None:
         self._num_envs = len(backend.options.factories)
         self.tickets: dict[int, Ticket] = {}
-        self.queues = RowQueues(self._num_envs)
+        self.queues = RowQueues(self._num_envs, backend.env_groups)
         self.deadlines = Deadlines(timeout)
         self.numbers = count(1)
         self._backend = backend
@@ -233,11 +233,8 @@ class Dispatcher:
         self._batches: BatchBuilder | None = None
 
     def open(self, batches: BatchBuilder) -> None:
-        """Store what is known once the environments are made: their rows, and the groups."""
+        """Store what is known once the environments are made: their rows."""
         self._batches = batches
-        groups = self._backend.groups
-        if groups is not None:
-            self.queues = RowQueues(self._num_envs, groups.env_groups)
 
     def close(self) -> None:
         """Drop the table and all tickets; completions that still arrive are ignored."""

@@ -57,7 +57,7 @@ def caller() -> Iterator[tuple[ProcessPort, socket.socket]]:
     ours, theirs = socket.socketpair()
     memory = Arena(mailbox_fields(4)).arrays
     options = BackendOptions([Tally] * 4, AutoresetMode.NEXT_STEP, first=4)
-    outbox: Outbox[Any] = Outbox()
+    outbox = Outbox()
     mailbox = ProcessPort(0, range(4, 8), options, outbox)
     mailbox.connect(memory, Channel(ours))
     try:

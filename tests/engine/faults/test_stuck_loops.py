@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import agym
-from agym.backends.process.coroutine_worker_loop import CoroutineWorkerLoop
+from agym.backends.process.worker_loop import WorkerLoop
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
@@ -113,7 +113,7 @@ class BlocksLater(Blocks):
 
 def test_who_had_ended_before_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Completions wait for one another only where nobody asks who is late."""
-    monkeypatch.setattr(CoroutineWorkerLoop, "patience", 60.0)  # of workers that are forks
+    monkeypatch.setattr(WorkerLoop, "patience", 60.0)  # of workers that are forks
     options = {**FORKED, "workers": 1, "timeout": deadline(0.5)}
     with agym.make(partial(BlocksLater, "python"), 4, **options) as envs:
         envs.reset(seed=0)
