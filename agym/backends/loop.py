@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from agym.backends.options import Asyncio, BackendSpec
+from agym.backends.options import BackendSpec, LoopSpec
 from agym.backends.port import Force, Port, closed, open_host
 from agym.backends.process.worker_process import own_loop
 from agym.hosts.loop import LoopHost, guarded
@@ -52,7 +52,7 @@ class LoopPort(Port):
         options = self.options
         self._host = options.host(
             LoopHost, self.ids, report=self._report, fail=self.report,
-            max_concurrency=options.spec_as(Asyncio).max_concurrency,
+            max_concurrency=options.spec_as(LoopSpec).max_concurrency,
             fatal=() if options.blocking else (KeyboardInterrupt, SystemExit),
         )  # fmt: skip
         self._loop_thread = _LoopThread(self.report) if options.blocking else None

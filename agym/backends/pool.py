@@ -114,10 +114,10 @@ class Pool:
 
     # ---------------------------------------------------------------- starting and ending workers
 
-    def start(self) -> None:
-        """Start the workers concurrently; each one's completion has the number ``OPEN``."""
+    def start(self, number: int = OPEN) -> None:
+        """Start the workers concurrently; each one's completion has the given number."""
         # Refuse what cannot be sent before anything starts.
-        makes = [self._ready(worker, OPEN, Make()) for worker in range(len(self.ranges))]
+        makes = [self._ready(worker, number, Make()) for worker in range(len(self.ranges))]
         for worker, make in enumerate(makes):
             self._ports.append(self._open(worker, make))
         self._arrange()

@@ -1,13 +1,11 @@
 """The actor of ``backend="ray"``: it runs some environments, and replies with completions.
 
-Gymnasium's environments run in the thread in which Ray calls ``run``. So do coroutine environments,
-whose event loop then occupies that thread; later operations come by ``post``. The worker processes
-of ``workers_per_node`` have a thread of their own::
+Gymnasium's environments run in the thread in which Ray calls ``run``. Coroutine environments run on
+an event loop in a thread, and worker processes (``workers_per_node``) have a thread of their own::
 
     driver                                          actor
-    run(operation, actions) -------------------->   SyncHost
+    run(operation, actions) -------------------->   InThisThread, LoopPort, or PoolBridge -- pool
     <------------------ completions: a reply ----   ReplyBuffer
-    post(operation, actions) ------------------->   LoopServer, or PoolBridge -- ProcessPool
     listen() ----------------------------------->   ReplyBuffer
     <------------------ later completions -------   '--  waits until there are some
 
@@ -22,26 +20,27 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from agym.backends.loop import LoopPort
 from agym.backends.options import Process, Ray
 from agym.backends.port import BackendOptions, close_host, open_host
 from agym.backends.process.pool import ProcessPool
-from agym.backends.process.serialization import Sealed, seal, unseal
-from agym.backends.process.worker_process import cap_threads, own_loop
-from agym.backends.ray.event_loop import LoopServer
+from agym.backends.process.serialization import Sealed, unseal
+from agym.backends.process.worker_process import cap_threads
 from agym.backends.ray.pool_bridge import PoolBridge
 from agym.backends.ray.reply_buffer import ReplyBuffer
 from agym.hosts.factories import describe_first, reraise
+from agym.hosts.loop import guarded
 from agym.hosts.sync import SyncHost
-from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation, Step
+from agym.protocol.messages.completions import Completion
+from agym.protocol.messages.operations import CLOSE, Attach, Make, Operation
 from agym.protocol.metrics.gauges import ENV_GAUGES
 from agym.protocol.table import SlotTable
-from agym.protocol.typing import Array
 
 # How often to reply while sent steps run one by one.
 REPLY_SECONDS = 1e-3
@@ -52,67 +51,57 @@ class RayActor:
 
     Attributes:
         replies: Collects the completions.
-        server: Runs operations instead of Ray's threads, if any.
+        runner: Runs the environments.
     """
 
-    server: PoolBridge | LoopServer | None = None
+    runner: InThisThread | LoopPort | PoolBridge
 
     def __init__(self) -> None:
         cap_threads()
         self.replies = ReplyBuffer()
-        self._host: SyncHost | None = None
 
     def run(self, sealed: Sealed) -> Sealed:
-        """Run an operation; return what has completed."""
+        """Run an operation, or have it run; return what has completed."""
         operation, actions = unseal(sealed, copy=True)
         message = operation.message
         if isinstance(message, Make):
             self._make(operation, _read(message.options, operation))
-        elif isinstance(message, Attach):
-            self._attach(message)
-        elif self._host is not None:
-            self._run_here(self._host, operation, actions)
-        return self.replies.take()
-
-    def post(self, sealed: Sealed) -> Sealed:
-        """Start an operation on the server, once the environments are made."""
+            return self.replies.take()
         self.replies.opened.wait()
-        operation, actions = unseal(sealed, copy=True)
-        if isinstance(operation.message, Attach):
-            self._attach(operation.message)
-        elif self.server is not None:
-            self.server.give(operation, actions)
-        elif self._host is not None:  # its factories could not be unpickled
-            self._run_here(self._host, operation, actions)
-            self.replies.ring()
-        return seal(None)
+        if isinstance(message, Attach):
+            self._attach(message)
+            return self.replies.take()
+        self.replies.expect(operation, actions)
+        if operation.number == CLOSE:
+            self.runner.close()
+        else:
+            self.runner.post(operation)
+        return self.replies.take()
 
     def listen(self) -> Sealed:
         """Wait for completions that no ``run`` returns."""
         return self.replies.wait()
 
-    # ---------------------------------------------------------------- life
-
-    def _make(self, operation: Operation, options: BackendOptions) -> None:
+    def _make(self, make: Operation, options: BackendOptions) -> None:
         """Make the environments; their kind decides where they run."""
         replies, spec = self.replies, options.spec_as(Ray)
-        replies.ids = range(operation.start, operation.stop)
+        ids = range(make.start, make.stop)
+        replies.hosts = [ids]
         replies.report_each = options.track_running
         if spec.workers_per_node is not None:
-            pool = Process(workers=spec.workers_per_node, max_concurrency=spec.max_concurrency)
-            backend = ProcessPool(replace(options, spec=pool))
-            replies.firsts = [ids.start for ids in backend.ranges]
-            self.server = PoolBridge(backend, replies, operation)
-            return
-        replies.firsts = [operation.start]
-        coroutines, factories = describe_first(options.factories)
-        options = replace(options, factories=factories)
-        if coroutines:
-            with asyncio.Runner(loop_factory=own_loop) as runner:
-                runner.run(_serve_on_loop(self, operation, options))
-            return
-        self._host = options.host(SyncHost, replies.ids, catch=BaseException)
-        replies.add([open_host(self._host, operation.number)])
+            processes = Process(workers=spec.workers_per_node, max_concurrency=spec.max_concurrency)
+            pool = ProcessPool(replace(options, spec=processes))
+            replies.hosts = pool.ranges
+            self.runner = PoolBridge(pool, replies)
+        else:
+            coroutines, factories = describe_first(options.factories)
+            options = replace(options, factories=factories, blocking=True)
+            if coroutines:
+                outbox: Any = LoopReplies(replies)
+                self.runner = LoopPort(0, ids, options, outbox)
+            else:
+                self.runner = InThisThread(options, ids, replies)
+        self.runner.start(make)
 
     def _attach(self, attach: Attach) -> None:
         """Lay out a table like the driver's, of which only this actor's rows are used."""
@@ -123,35 +112,61 @@ class RayActor:
             *description.layouts,
             attach.num_envs,
             final=attach.final,
-            shared=isinstance(self.server, PoolBridge),
+            shared=isinstance(self.runner, PoolBridge),
         )
         ids = self.replies.ids
         for name in ENV_GAUGES:
             table.gauges.arrays[name][ids.start : ids.stop] = attach.gauges[name]
         self.replies.table = table
-        keeper = self.server or self._host
-        assert keeper is not None
-        keeper.attach(table)
+        self.runner.attach(table)
         # Objects that exist now stay: the garbage collector need not scan them again.
         gc.collect()
         gc.freeze()
 
-    # ---------------------------------------------------------------- operations
 
-    def _run_here(self, host: SyncHost, operation: Operation, actions: Sequence[Array]) -> None:
-        if operation.number == CLOSE:
-            self.replies.add([close_host(host)])
-            return
-        self.replies.expect(operation, actions)
-        if not (isinstance(operation.message, Step) and operation.message.sent):
-            self.replies.add([host.run(operation)])
-            return
-        begun = time.perf_counter()
+class InThisThread:
+    """Runs Gymnasium environments in the thread that calls it."""
+
+    def __init__(self, options: BackendOptions, ids: range, replies: ReplyBuffer) -> None:
+        self._replies = replies
+        self._host = options.host(SyncHost, ids, catch=BaseException)
+        self.attach = self._host.attach
+
+    def start(self, make: Operation) -> None:
+        self._replies.add([open_host(self._host, make.number)])
+
+    def post(self, operation: Operation) -> None:
+        """Run an operation; of sent steps, tell now and then which are done."""
+        host, begun = self._host, time.perf_counter()
         for piece in operation.split(range(host.first, host.stop)):
-            self.replies.add([host.run(piece)])
             if time.perf_counter() - begun > REPLY_SECONDS:
-                self.replies.ring()
+                self._replies.ring()
                 begun = time.perf_counter()
+            self._replies.add([host.run(piece)])
+
+    def close(self) -> None:
+        self._replies.add([close_host(self._host)])
+
+
+class LoopReplies:
+    """The outbox of a :class:`LoopPort`: what is put in one turn of the loop is sent together."""
+
+    def __init__(self, replies: ReplyBuffer) -> None:
+        self._replies = replies
+        self._done: list[Completion] = []
+
+    def put(self, _: LoopPort, done: Completion | BaseException) -> None:
+        if not isinstance(done, Completion):
+            self._replies.fail(done)
+            return
+        if not self._done:
+            asyncio.get_running_loop().call_soon(guarded, self._replies.fail, self.ring)
+        self._done.append(done)
+
+    def ring(self) -> None:
+        done, self._done = self._done, []
+        self._replies.add(done)
+        self._replies.ring()
 
 
 def _read(sealed: Sealed, make: Operation) -> BackendOptions:
@@ -162,9 +177,3 @@ def _read(sealed: Sealed, make: Operation) -> BackendOptions:
         failing = [partial(reraise, error)] * (make.stop - make.start)
         return BackendOptions(failing, AutoresetMode.DISABLED, first=make.start)
     return options
-
-
-async def _serve_on_loop(actor: RayActor, make: Operation, options: BackendOptions) -> None:
-    """Run coroutine environments on this loop."""
-    actor.server = server = LoopServer(options, actor.replies)
-    await server.serve(make.number)

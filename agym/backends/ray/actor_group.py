@@ -6,13 +6,11 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from agym._system.extras import require
 from agym.backends.options import RAY_RESOURCES, Ray
+from agym.backends.ray.actor import RayActor
 
-# Threads of an actor beside the one that runs operations: one waits for completions, one accepts
-# operations while the first is occupied.
-LISTEN, POST = "listen", "post"
-THREADS = {LISTEN: 1, POST: 1}
+# The thread of an actor that waits for completions, beside the one that runs operations.
+LISTEN = "listen"
 
 # Fields of Ray's messages that are known already.
 HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")
@@ -36,8 +34,6 @@ class ActorGroup:
         self._ray = ray
         self._spec = spec
         self._group: Any = None
-        self._strategies = require("ray.util.scheduling_strategies", "ray")
-        self._groups = require("ray.util.placement_group", "ray")
 
     @property
     def connected(self) -> bool:
@@ -49,9 +45,9 @@ class ActorGroup:
         if self._spec.bundle:
             bundles = [self._spec.bundle for _ in range(workers)]
             strategy = self._spec.placement.upper()
-            self._group = self._groups.placement_group(bundles, strategy=strategy)
+            self._group = self._ray.util.placement_group(bundles, strategy=strategy)
 
-    def start(self, actor_class: type, worker: int) -> Any:
+    def start(self, worker: int) -> Any:
         """Start an actor as soon as there is room for it; return Ray's handle."""
         bundle = dict(self._spec.bundle)
         options: dict[str, Any] = {
@@ -60,30 +56,31 @@ class ActorGroup:
         }  # fmt: skip
         strategy: Any = "SPREAD" if self._spec.placement == "spread" else "DEFAULT"
         if self._group is not None:
-            strategy = self._strategies.PlacementGroupSchedulingStrategy(
+            strategies = self._ray.util.scheduling_strategies
+            strategy = strategies.PlacementGroupSchedulingStrategy(
                 self._group, placement_group_bundle_index=worker,
                 placement_group_capture_child_tasks=False,
             )  # fmt: skip
-        remote = self._ray.remote(concurrency_groups=THREADS)(actor_class)
+        remote = self._ray.remote(concurrency_groups={LISTEN: 1})(RayActor)
         return remote.options(
             **options,
             resources=bundle,
             scheduling_strategy=strategy,
-            runtime_env=self._spec.runtime_env and dict(self._spec.runtime_env),
+            runtime_env=self._spec.runtime_env,
             max_restarts=0,
             max_task_retries=0,
         ).remote()
 
     def kill(self, actor: Any) -> None:
-        if self._ray.is_initialized():
+        if self.connected:
             with suppress(Exception):  # it is already gone
                 self._ray.kill(actor)
 
     def close(self) -> None:
         group, self._group = self._group, None
-        if group is not None and self._ray.is_initialized():
+        if group is not None and self.connected:
             with suppress(Exception):
-                self._groups.remove_placement_group(group)
+                self._ray.util.remove_placement_group(group)
 
     def never_ran(self, error: BaseException) -> bool:
         """Return whether an actor that has not replied never can: its node was lost first."""
@@ -100,7 +97,6 @@ class ActorGroup:
         # The cause is between a heading and advice for readers of Ray's logs.
         text = " ".join(str(error).split()).partition("Worker exit detail: ")
         detail = (text[2] or text[0]).partition(" Some common causes")[0]
-        for word in HEADINGS:
-            detail = re.sub(rf"{word}: \S+ ?", "", detail)
+        detail = re.sub(rf"({'|'.join(HEADINGS)}): \S+ ?", "", detail)
         short = detail if len(detail) <= MOST_CHARACTERS else f"{detail[:MOST_CHARACTERS]}..."
         return f"as Ray says: {short.rstrip('. ')}"

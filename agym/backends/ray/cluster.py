@@ -123,22 +123,21 @@ def fitting(bundle: dict[str, float], resources: dict[str, float]) -> int:
 
 def warn_of_waiting(ray: Any, spec: Ray, workers: int) -> None:
     """Warn of actors that must wait until the cluster grows."""
-    bundle = spec.bundle
+    bundle, total = spec.bundle, ray.cluster_resources()
     if not any(fitting(bundle, resources) for resources in nodes(ray)):
-        warnings.warn(
+        _warn(
             f"no node of the cluster has {bundle} for one actor: they wait until such a node joins;"
-            " take resources= for less",
-            RuntimeWarning,
-            stacklevel=2,
+            " take resources= for less"
         )
         return
-    total = ray.cluster_resources()
-    for name, amount in spec.bundle.items():
+    for name, amount in bundle.items():
         if workers * amount > total.get(name, 0.0) + 1e-6:
-            warnings.warn(
+            _warn(
                 f"{workers} actors want {workers * amount:g} {name}, and the cluster has"
                 f" {total.get(name, 0.0):g}: they wait until it grows; take fewer workers, or"
-                " resources= for less",
-                RuntimeWarning,
-                stacklevel=2,
+                " resources= for less"
             )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)

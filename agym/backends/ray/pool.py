@@ -24,8 +24,7 @@ from agym.backends.ray.actor_group import ActorGroup
 from agym.backends.ray.cluster import MEMBERS, count_workers, warn_of_waiting
 from agym.backends.ray.port import ActorEnded, RayPort
 from agym.protocol.messages.completions import Completion
-from agym.protocol.messages.operations import Make, Operation
-from agym.protocol.table import SlotTable
+from agym.protocol.messages.operations import OPEN, Make, Operation
 
 DISCONNECTED = "this process left the cluster: ray.shutdown() was called"
 
@@ -41,26 +40,18 @@ class RayPool(RemotePool):
             UsageError: There is no such cluster.
         """
         spec = options.spec_as(Ray)
+        super().__init__(options, RayPort)
         ray, joined = MEMBERS.join(spec)
-        try:
-            super().__init__(options, RayPort)
-            self._group = ActorGroup(ray, spec)
-        except BaseException:
-            if joined:
-                MEMBERS.leave()
-            raise
+        self._group = ActorGroup(ray, spec)
         self._closers.append(self._group.close)
         if joined:
             self._closers.append(MEMBERS.leave)
         self.ranges = options.ranges(spec.workers or count_workers(ray, spec))
         warn_of_waiting(ray, spec, len(self.ranges))
-        # A pool in an actor has its own thread. Whether coroutines need one is known once one is
-        # made; replacements then need it from the start.
-        self._posting = spec.workers_per_node is not None
 
-    def start(self) -> None:
+    def start(self, number: int = OPEN) -> None:
         self._group.open(len(self.ranges))
-        super().start()
+        super().start(number)
 
     def _ready(self, worker: int, number: int, message: Make) -> tuple[Any, ...]:
         """Seal the options of an actor, which only the actor unpickles."""
@@ -72,12 +63,8 @@ class RayPool(RemotePool):
 
     def _port(self, worker: int) -> RayPort:
         port: RayPort = super()._port(worker)
-        port.group, port.posting = self._group, self._posting
+        port.group = self._group
         return port
-
-    def attach(self, table: SlotTable) -> None:
-        self._posting = self._ports[0].posting
-        super().attach(table)
 
     def submit(self, operation: Operation) -> None:
         self._check_connection()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
 from agym.backends.outbox import Outbox
 from agym.backends.port import BackendOptions, Force, Port
 from agym.backends.process.serialization import Sealed, seal, unseal
-from agym.backends.ray.actor import RayActor
-from agym.backends.ray.actor_group import LISTEN, POST, ActorGroup
+from agym.backends.ray.actor_group import LISTEN, ActorGroup
 from agym.backends.ray.reply_buffer import Reply
-from agym.protocol.messages.completions import Completion, Description, Payload
+from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath
 from agym.protocol.messages.operations import CLOSE, FAULT, OPEN, Attach, Close, Operation, Step
 from agym.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
@@ -57,8 +54,6 @@ class RayPort(Port):
     Attributes:
         actor: Ray's handle.
         group: What starts and kills it.
-        made: Its environments are made, or could not be.
-        posting: Operations go to ``post``, since no thread of Ray's runs them.
     """
 
     replaceable = True
@@ -66,14 +61,12 @@ class RayPort(Port):
 
     group: ActorGroup
     actor: Any = None
-    made = False
-    posting = False
     pid = 0  # unknown; ``None`` would mean a thread
 
     def __init__(self, worker: int, ids: range, options: BackendOptions, outbox: Outbox) -> None:
         super().__init__(worker, ids, options, outbox)
         # Messages sent before its first reply.
-        self._first: list[tuple[Sealed, bool]] = []
+        self._first: list[Sealed] = []
         self._launches = 0
         self._next = 0
         self._host: str | None = None
@@ -81,7 +74,6 @@ class RayPort(Port):
         # Its clock plus this is ours.
         self._offset: int | None = None
         self._table: SlotTable | None = None
-        self._closing = False
         # The death of a worker process in it, which it does not survive.
         self._because: WorkerDeath | None = None
 
@@ -89,16 +81,16 @@ class RayPort(Port):
 
     def start(self, make: Operation, sealed: Sealed = b"") -> None:
         """Start an actor, and listen to it; its answers go to the outbox."""
-        self._first.append((sealed, False))
+        self._first.append(sealed)
         self._launch()
 
     def _launch(self) -> None:
         """Start an actor, or start it again if it never ran."""
         self._launches += 1
-        self.actor = self.group.start(RayActor, self.worker)
+        self.actor = self.group.start(self.worker)
         self._listen()
-        for message, posting in self._first:
-            self._call(message, posting=posting)
+        for message in self._first:
+            self._await(self.actor.run.remote(message))
 
     def attach(self, table: SlotTable) -> None:
         """Store the table, and have the actor make its own."""
@@ -131,32 +123,20 @@ class RayPort(Port):
         if force is not Force.NONE:
             self.report(ActorEnded("it did not close its environments in time"))
             return
-        self._closing = True
-        if self.made:  # only then it is known whether to post
-            self._post_close()
-
-    def _post_close(self) -> None:
         closing = Operation(CLOSE, self.ids.start, self.ids.stop, Close())
         self.record(closing)
         self.post(closing, seal((closing, ())))
 
     def _send(self, message: Sealed) -> None:
         if not self.pid:
-            self._first.append((message, self.posting))
-        self._call(message, posting=self.posting)
-
-    def _call(self, message: Sealed, *, posting: bool) -> None:
-        if posting:
-            answer = self.actor.post.options(concurrency_group=POST).remote(message)
-        else:
-            answer = self.actor.run.remote(message)
-        self._await(answer, listening=False)
+            self._first.append(message)
+        self._await(self.actor.run.remote(message))
 
     def _listen(self) -> None:
         calling = self.actor.listen.options(concurrency_group=LISTEN)
         self._await(calling.remote(), listening=True)
 
-    def _await(self, answer: Any, *, listening: bool) -> None:
+    def _await(self, answer: Any, *, listening: bool = False) -> None:
         actor = self.actor
         answer.future().add_done_callback(
             lambda done: self.outbox.put(self, ActorReply(actor, done, listening))
@@ -177,7 +157,8 @@ class RayPort(Port):
         if item.actor is not self.actor:
             return
         try:
-            reply: Reply | None = unseal(item.future.result())
+            sealed: Sealed = item.future.result()
+            reply: Reply | None = unseal(sealed) if sealed else None
         except Exception as error:
             starting = not self.pid and self._launches < MOST_LAUNCHES
             if starting and self.group.never_ran(error):
@@ -210,14 +191,7 @@ class RayPort(Port):
             self.settle(number, start, stop)
             yield Completion(number, start, stop, payload)
             if number == CLOSE:
-                self.closed = True
                 self.kill()
-            if not self.made:
-                self.made = True
-                found = None if payload is None else payload.values.get(start)
-                self.posting |= isinstance(found, Description) and found.cancellable
-                if self._closing:
-                    self._post_close()
 
     def _take_gauges(self, reply: Reply, table: SlotTable) -> None:
         arrays, ids = table.gauges.arrays, self.ids
@@ -236,8 +210,7 @@ class RayPort(Port):
         self.group.kill(self.actor)
 
     def release(self) -> None:
-        with suppress(Exception):
-            self.kill()
+        self.kill()
 
     def explain(self, error: BaseException | None) -> str:
         assert error is not None
@@ -263,9 +236,9 @@ class RayPort(Port):
 
 def _unpack(packed: Sequence[PickleBuffer], start: int) -> Payload:
     """Unpack a payload, whose arrays get memory of their own."""
-    _, pickled, *buffers = packed
+    _, *parts = packed
     try:
-        payload: Payload = pickle.loads(pickled, buffers=[bytearray(part) for part in buffers])
+        payload: Payload = unseal(parts, copy=True)
     except Exception as error:
         return Payload(problems=[Failure.of(error, start, "sending its answer")])
     return payload
