@@ -66,23 +66,20 @@ class PoolBridge:
 
     def _run(self) -> None:
         """Run the thread; if it fails, the actor ends, which the driver notices."""
+        pool, inbox, bell = self._pool, self._inbox, self._bell
         try:
-            self._serve()
+            while not (self._closing and pool.ended):
+                bell.park()
+                pool.park()
+                while inbox:
+                    inbox.popleft()()
+                completions = pool.poll()
+                if completions:
+                    self._replies.add(completions)
+                    self._replies.ring()
+                else:
+                    sleep_on({**bell.waitables(), **pool.waitables()}, RECHECK_SECONDS)
+                bell.unpark()
+                pool.unpark()
         except BaseException as error:
             self._replies.fail(error)
-
-    def _serve(self) -> None:
-        pool, inbox, bell = self._pool, self._inbox, self._bell
-        while not (self._closing and pool.ended):
-            bell.park()
-            pool.park()
-            while inbox:
-                inbox.popleft()()
-            completions = pool.poll()
-            if completions:
-                self._replies.add(completions)
-                self._replies.ring()
-            else:
-                sleep_on({**bell.waitables(), **pool.waitables()}, RECHECK_SECONDS)
-            bell.unpark()
-            pool.unpark()

@@ -41,11 +41,7 @@ class ActorReply(NamedTuple):
 
 
 class ActorEnded(Exception):
-    """Says why an actor is gone; ``death`` is that of a worker process in it, if that is why."""
-
-    def __init__(self, reason: str, death: WorkerDeath | None = None) -> None:
-        super().__init__(reason)
-        self.death = death
+    """Says why an actor is gone."""
 
 
 class RayPort(Port):
@@ -99,7 +95,8 @@ class RayPort(Port):
         table.gauges.settle([ids])  # keep the counts so far
         gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
         message = Attach(table.num_envs, table.final, gauges=gauges)
-        self._send(seal((Operation(OPEN, 0, table.num_envs, message), ())))
+        attach = Operation(OPEN, 0, table.num_envs, message)
+        self.post(attach, seal((attach, ())))
 
     def pack(self, part: Operation) -> Sealed:
         """Seal an operation with its actions."""
@@ -111,8 +108,10 @@ class RayPort(Port):
 
     def post(self, operation: Operation, sealed: Sealed = b"") -> None:
         """Send a sealed operation; if that fails, the actor counts as dead."""
+        if not self.pid:
+            self._first.append(sealed)
         try:
-            self._send(sealed)
+            self._await(self.actor.run.remote(sealed))
         except Exception as error:
             self.report(error)
 
@@ -126,11 +125,6 @@ class RayPort(Port):
         closing = Operation(CLOSE, self.ids.start, self.ids.stop, Close())
         self.record(closing)
         self.post(closing, seal((closing, ())))
-
-    def _send(self, message: Sealed) -> None:
-        if not self.pid:
-            self._first.append(message)
-        self._await(self.actor.run.remote(message))
 
     def _listen(self) -> None:
         calling = self.actor.listen.options(concurrency_group=LISTEN)
@@ -186,8 +180,8 @@ class RayPort(Port):
             payload = None if packed is None else _unpack(packed, start)
             if number == FAULT and payload is not None:
                 (death,) = (each for each in payload.problems if isinstance(each, WorkerDeath))
-                reason = f"since its worker process {death.pid} died: {death.reason}"
-                raise ActorEnded(reason, death)
+                self._because, self.exitcode = death, death.exitcode
+                raise ActorEnded(f"since its worker process {death.pid} died: {death.reason}")
             self.settle(number, start, stop)
             yield Completion(number, start, stop, payload)
             if number == CLOSE:
@@ -214,11 +208,7 @@ class RayPort(Port):
 
     def explain(self, error: BaseException | None) -> str:
         assert error is not None
-        if isinstance(error, ActorEnded):
-            self._because = error.death
-            self.exitcode = None if error.death is None else error.death.exitcode
-            return str(error)
-        return self.group.describe(error)
+        return str(error) if isinstance(error, ActorEnded) else self.group.describe(error)
 
     @property
     def running(self) -> int | None:

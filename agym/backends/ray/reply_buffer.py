@@ -182,11 +182,10 @@ class ReplyBuffer:
         """Take everything, as one message, which is empty if there is nothing."""
         with self._news:
             self._rung = False
-            completions, self._completions = self._completions, []
-            number = self._number
-            if not completions and number:  # the first one tells the driver that the actor runs
+            if not self._completions:
                 return b""
-            self._number += 1
+            completions, self._completions = self._completions, []
+            number, self._number = self._number, self._number + 1
             rows, self._rows = self._rows, {}
             transfers = [self._pack_rows(plane, runs) for plane, runs in rows.items()]
         joined = join_neighbours(completions)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,32 @@ def test_what_environments_are_given_is_theirs(pool: int | None, cluster: Cluste
         first, second = envs.get_attr("kept")
         assert (first == 1).all()
         assert (second == 2).all()
+
+
+class ClosesOneByOne(Tally):
+    """Is closed a while after the one before it, and leaves a file."""
+
+    def __init__(self, folder: Path, i: int) -> None:
+        super().__init__()
+        self._file = folder / str(i)
+        self._seconds = 0.3 * i
+
+    def close(self) -> None:
+        time.sleep(self._seconds)
+        self._file.touch()
+        raise ValueError("once more")
+
+
+def test_all_worker_processes_of_an_actor_close_their_environments(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    makers = [partial(ClosesOneByOne, tmp_path, i) for i in range(3)]
+    envs = agym.make(makers, backend=Ray(workers_per_node=3), workers=1)
+    envs.reset()
+    with pytest.raises(agym.EnvError, match="once more") as caught:
+        envs.close()
+    assert [*caught.value.env_ids] == [0, 1, 2]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0", "1", "2"]
 
 
 def test_what_cannot_be_sent_leaves_nothing_half_done(cluster: Cluster) -> None:
