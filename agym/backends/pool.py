@@ -189,6 +189,10 @@ class Pool:
         self._ports[worker] = self._open(worker, self._ready(worker, number, Restart()))
         self._arrange()
 
+    def worker_of(self, env_id: int) -> int:
+        """Return the worker of an environment."""
+        return next(worker for worker, ids in enumerate(self.ranges) if env_id in ids)
+
     def running(self, worker: int) -> int | None:
         """Return the environment that a worker is running, if known."""
         running: int | None = self._ports[worker].running

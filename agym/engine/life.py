@@ -170,7 +170,7 @@ class Life:
         backend, recovery = self._backend, self._collector.recovery
         return self.last_stats or self._collector.traffic.read(
             self._collector.rows.gauges, backend.ranges, backend.pids,
-            recovery.fault_log.counts, recovery.workers.restarts,
+            recovery.fault_log.counts, recovery.restarts,
         )  # fmt: skip
 
     @property

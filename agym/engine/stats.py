@@ -373,7 +373,9 @@ class Traffic:
     ) -> Stats:
         seconds = time.monotonic() - self.opened
         workers = tuple(
-            WorkerStats(k, ids, pid, gauges.busy[ids.start] / 1e9 / seconds, restarts[k], _rss(pid))
+            WorkerStats(
+                k, ids, pid, gauges.busy[ids.start] / 1e9 / seconds, restarts[k], rss_of(pid)
+            )
             for k, (ids, pid) in enumerate(zip(ranges, pids, strict=True))
         )
         times = percentiles(gauges.arrays["times"], (0.5, 0.99))
@@ -410,7 +412,8 @@ def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int,
     return tuple(i for i, seconds in times.items() if seconds > STRAGGLER * usual)
 
 
-def _rss(pid: int | None) -> int | None:
+def rss_of(pid: int | None) -> int | None:
+    """Return the memory of a process in bytes, ``None`` if it is gone or elsewhere."""
     if pid is None:
         return None
     try:

@@ -1,14 +1,13 @@
-"""Which environments and workers can be used, and why the others cannot."""
+"""Which environments can be used, and why the others cannot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agym.backends.pool import Pool
 from agym.errors import ClosedError, ResetNeededError, group_errors
 from agym.protocol.arguments import Ids
 from agym.protocol.messages.completions import Payload
-from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath
+from agym.protocol.messages.failures import EnvLoss, Failure
 from agym.protocol.messages.operations import Close, Make, Message, Reset, Step
 
 # Operations after whose failure an environment must be reset.
@@ -73,7 +72,7 @@ class EnvStatus:
         """Record that environments are reset, or will be before their next operation."""
         for i in ids:
             self._unready.pop(i, None)
-        self._update_all_ready()
+        self.all_ready = not (self._unready or self.lost or self.closed_envs)
 
     def mark_unready(self, ids: Iterable[int], why: str) -> None:
         """Record that environments must be reset before they step."""
@@ -84,13 +83,11 @@ class EnvStatus:
         self.lost.update(dict.fromkeys(ids, loss))
         self.all_ready = False
 
-    def mark_found(self, ids: Iterable[int]) -> None:
+    def mark_restarted(self, ids: Iterable[int]) -> None:
+        """Record that environments, perhaps lost ones, are replaced by others."""
         for i in ids:
             self.lost.pop(i, None)
-        self._update_all_ready()
-
-    def _update_all_ready(self) -> None:
-        self.all_ready = not (self._unready or self.lost or self.closed_envs)
+        self.mark_unready(ids, "was restarted")
 
     def close_env(self, env_id: int) -> None:
         self.closed_envs.add(env_id)
@@ -107,65 +104,12 @@ class EnvStatus:
             if isinstance(problem, Failure) and problem.operation in ROW_NAMES:
                 why = f"raised in its last {problem.operation}"
                 self.mark_unready(problem.env_ids, why)
-        # Drop echoes, which repeat a failure, unless the original is not among these.
-        first = [p for p in problems if not (isinstance(p, Failure) and p.echo)] or problems[:1]
-        first.sort(key=lambda problem: problem.env_ids.start)  # not in order of arrival
-        errors = [problem.to_exception() for problem in first]
+        # They are in order of arrival.
+        problems = sorted(problems, key=lambda problem: problem.env_ids.start)
+        errors = [problem.to_exception() for problem in problems]
         if len(errors) == 1:
             return errors[0]
         if kind is Make:
             errors[0].add_note(f"{len(errors) - 1} more constructors failed in other workers")
             return errors[0]
         return group_errors(errors)
-
-
-class WorkerLog:
-    """Which workers are dead, and how often each was replaced.
-
-    Attributes:
-        restarts: How often each worker was replaced.
-        dead: The workers that have ended and were not replaced.
-    """
-
-    def __init__(self, backend: Pool) -> None:
-        self.restarts = [0] * len(backend.ranges)
-        self.dead: set[int] = set()
-        self._backend = backend
-        self._latest: dict[int, WorkerDeath] = {}
-        # Workers that are being ended because they could not make their environments.
-        self._failed_replacements: set[int] = set()
-
-    def is_new(self, death: WorkerDeath) -> bool:
-        """Whether a death was not reported before; note it."""
-        known = self._latest.get(death.worker) is death
-        self._latest[death.worker] = death
-        return not known
-
-    def note_death(self, worker: int) -> bool:
-        """Note that a worker has ended; return whether it was a replacement that failed."""
-        failed = worker in self._failed_replacements
-        self._failed_replacements.discard(worker)
-        self.dead.add(worker)
-        return failed
-
-    def note_failure(self, workers: Iterable[int]) -> None:
-        """Note replacements that could not make their environments, and are about to be ended."""
-        self._failed_replacements.update(workers)
-
-    def note_replacement(self, worker: int) -> None:
-        """Note that a worker is about to be replaced."""
-        self.restarts[worker] += 1
-        self.dead.discard(worker)
-
-    def worker_of(self, env_id: int) -> int:
-        """Return the worker of an environment."""
-        return next(k for k, ids in enumerate(self._backend.ranges) if env_id in ids)
-
-    def of(self, ids: Iterable[int]) -> set[int]:
-        """Return the workers of environments."""
-        return {self.worker_of(i) for i in ids}
-
-    def with_dead_neighbours(self, ids: Ids) -> set[int]:
-        """Add all environments that died with some of these."""
-        dead = [self._backend.ranges[worker] for worker in self.dead]
-        return {*ids, *(i for span in dead if set(span).intersection(ids) for i in span)}

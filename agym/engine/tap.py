@@ -145,7 +145,7 @@ class Tap:
 
     def worker_of(self, env_id: int) -> int:
         """Return the index of the worker that runs an environment."""
-        return self._collector.recovery.workers.worker_of(env_id)
+        return self._collector.backend.worker_of(env_id)
 
     def steps(self) -> Array:
         """Return the number of steps so far of each environment. Callable from any thread."""

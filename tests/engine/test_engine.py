@@ -26,7 +26,7 @@ from agym.errors import (
 )
 from agym.protocol.messages.completions import Completion, Description, Payload
 from agym.protocol.messages.failures import Failure, WorkerDeath
-from agym.protocol.messages.operations import CLOSE, OPEN, Operation, Render, Reset, Step
+from agym.protocol.messages.operations import CLOSE, FAULT, OPEN, Operation, Render, Reset, Step
 from agym.protocol.table import SlotTable
 
 SPACE = spaces.Box(-100, 100, (2,), np.float32)
@@ -260,6 +260,7 @@ def test_a_dead_worker_takes_only_its_own_environments() -> None:
     engine, backend = ready()
     ticket = engine.step([0] * 4)
     death = WorkerDeath(1, 1234, -9, range(2, 4), "killed by SIGKILL")
+    backend.outcomes.append(Completion(FAULT, 2, 4, Payload(problems=[death])))
     backend.end(payload=Payload(problems=[death]))
     engine.poll()
     with pytest.raises(WorkerDied, match=r"worker 1 .*SIGKILL.*environments 2 to 3"):

@@ -223,8 +223,6 @@ class Collector:
             if not isinstance(problem, Failure):
                 error = None if problem in ready.losses else error
                 ready.losses.append(problem)
-            elif problem.echo:
-                error = None
             payload.problems.clear()
             payload.take(failed)
         well = tuple(i for i in ids if i not in failed) if failed else ids
@@ -278,32 +276,32 @@ class Collector:
     def _miss(self, ticket: Ticket) -> None:
         """Fail a call that missed its deadline, replace the environments that are late, or both."""
         recovery, deadlines = self.recovery, self.dispatcher.deadlines
-        queued = self.dispatcher.queues.waiting(ticket)
-        late = [i for i in ticket.late() if i not in queued and i not in recovery.recovering]
+        late = ticket.late()
         if ticket.message.slow:
             ticket.deadline = None
             reason = f"did not come up within {deadlines.replacement_seconds:g} s"
-            for completion in recovery.overdue(ticket, reason):
-                self._account(completion)
-            self.poll()
-            return
-        late, wait = self._without_waiting(late)
-        if wait is not None:
-            ticket.deadline = wait
-            return
-        if not late:  # it waits for other operations, which have deadlines, or for a replacement
-            ticket.suspend()
-            return
-        if recovery.can_force and recovery.policy.tolerant and ticket.message.writes_rows:
-            ticket.suspend()
         else:
-            ticket.expire()
-            self._give_up(ticket)
-        if recovery.can_force:
+            queued = self.dispatcher.queues.waiting(ticket)
+            late = [i for i in late if i not in queued and i not in recovery.recovering]
+            late, wait = self._without_waiting(late)
+            if wait is not None:
+                ticket.deadline = wait
+                return
+            if not late:  # it waits for other operations, which have deadlines, or a replacement
+                ticket.suspend()
+                return
+            can_force = recovery.timeout_ends is not None
+            if can_force and recovery.policy.tolerant and ticket.message.writes_rows:
+                ticket.suspend()
+            else:
+                ticket.expire()
+                self._give_up(ticket)
+            if not can_force:
+                return
             reason = f"missed the deadline of {ticket.message.name} ({deadlines.timeout:g} s)"
-            for completion in recovery.force(late, ticket, reason):
-                self._account(completion)
-            self.poll()
+        for completion in recovery.force(late, ticket, reason):
+            self._account(completion)
+        self.poll()
 
     def _without_waiting(self, late: list[int]) -> tuple[list[int], float | None]:
         """Except environments whose turn, by the rate limit, came less than a timeout ago.

@@ -369,20 +369,16 @@ class Dispatcher:
 
     # ---------------------------------------------------------------- moves
 
-    def seize(self, slot: int, message: Message) -> int | None:
-        """Begin an operation and hold back all others of its environment.
-
-        Returns:
-            Its number; ``None`` if the environment is busy.
-        """
+    def seize(self, slot: int, message: Message) -> bool:
+        """Begin an operation and hold back all others of its environment, unless it is busy."""
         if not self.queues.is_free(slot):
-            return None
+            return False
         number = self.begin_internal(message, (slot,))
         self.queues.seize(slot, self.tickets[number])
-        return number
+        return True
 
-    def unseize(self, slot: int, number: int) -> None:
+    def unseize(self, slot: int) -> None:
         """Send the operations that were held back."""
         holder = self.queues.owner(slot)
-        if holder is not None and holder.number == number:
+        if holder is not None:
             self.release(holder, (slot,))

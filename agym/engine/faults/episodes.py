@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from agym.backends.port import BackendOptions
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.policy import FaultPolicy
@@ -67,19 +68,9 @@ class Known:
     failures: int = 0
 
     @property
-    def record(self) -> Record | None:
-        """The episode as it can be replayed from its beginning, if nothing is missing."""
-        if self.start is None or self.actions is None:
-            return None
-        return Record(self.start, self.actions)
-
-    @property
-    def all_known(self) -> tuple[Record, bool]:
-        """What is known of the episode, and whether nothing is missing."""
-        record = self.record
-        return record or Record(
-            self.start or EpisodeStart(), self.actions or []
-        ), record is not None
+    def record(self) -> Record:
+        """What is known of the episode. Nothing is missing if ``actions`` is not ``None``."""
+        return Record(self.start or EpisodeStart(), [*(self.actions or ())])
 
     def begin(self, start: EpisodeStart, *, keeps: bool) -> None:
         """Note how an episode began, and keep its actions if wanted."""
@@ -116,16 +107,15 @@ class Episodes:
     def __init__(
         self,
         policy: FaultPolicy,
+        options: BackendOptions,
         dispatcher: Dispatcher,
         rows: EnvRows,
-        num_envs: int,
-        autoreset: AutoresetMode,
     ) -> None:
-        self._known = [Known() for _ in range(num_envs)]
+        self._known = [Known() for _ in options.factories]
         self._policy = policy
         self._dispatcher = dispatcher
         self._rows = rows
-        self._waits_when_over = autoreset is not AutoresetMode.SAME_STEP
+        self._waits_when_over = options.autoreset is not AutoresetMode.SAME_STEP
 
     def __getitem__(self, slot: int) -> Known:
         return self._known[slot]
@@ -148,16 +138,11 @@ class Episodes:
 
     def note_states(self, states: Mapping[int, EnvState | str]) -> None:
         """Note states that were taken; a string says why one cannot be."""
+        if not self._policy.record_actions:
+            return
         for i, state in states.items():
-            if not self._policy.record_actions or not isinstance(state, EnvState):
-                continue
-            if state.way != "actions":
+            if isinstance(state, EnvState) and state.way != "actions":
                 self._known[i].reach(state)
-
-    def note_raised(self, payload: Payload) -> None:
-        """Note how the episodes started whose reset raised."""
-        for i, start in payload.starts.items():
-            self._known[i].raised = start
 
     def report(
         self, ids: Ids, ticket: Ticket, payload: Payload, faults: Mapping[int, Fault]
@@ -195,9 +180,10 @@ class Episodes:
 
     # ---------------------------------------------------------------- retries
 
-    def failed(self, slot: int, fault: Fault) -> Fault:
+    def failed(self, fault: Fault) -> Fault:
         """Decide whether the episode that a fault interrupts begins again; return the fault."""
-        limit, known = self._policy.retry, self._known[slot]
+        limit, slot = self._policy.retry, fault.env_id
+        known = self._known[slot]
         if not limit:
             return fault
         start = self._interrupted(slot)
@@ -237,20 +223,19 @@ class Episodes:
 
     # ---------------------------------------------------------------- replacements
 
-    def lost(self, slot: int, faults: int, observation: Any = None) -> EnvState:
+    def lost(self, slot: int, faults: int) -> EnvState:
         """Return the state of a replacement that continues nothing.
 
         Args:
             slot: The environment.
             faults: How many faults it had, from which a seed follows for a reset without one.
-            observation: The last one, at which its episode is cut off; ``None`` if it has none.
         """
         known, reseed = self._known[slot], None
         if known.seed is not None:
             sequence = np.random.SeedSequence([known.seed, faults])
             reseed = int(sequence.generate_state(1)[0])
         episode = Episode(seed=known.seed, options=known.options, reseed=reseed, retry=known.retry)
-        return EnvState(episode, observation)
+        return EnvState(episode)
 
     def replayed(self, slot: int, lost: EnvState, flags: tuple[bool, bool]) -> EnvState | str:
         """Return the state of a replacement that continues the episode, or why that is impossible.
@@ -260,20 +245,20 @@ class Episodes:
             lost: Its state if that fails.
             flags: Those of the row with its last observation.
         """
-        known, observation = self._known[slot], lost.observation
-        if known.state is not None:
-            actions = [*known.since]
-            return known.state._replace(observation=observation, actions=actions, otherwise=lost)
+        known = self._known[slot]
         episode = Episode(seed=known.seed, options=known.options)
-        if known.record is not None:
-            copied = Copy("actions", "", known.record.copy())
-            return EnvState(episode, observation, copied=copied, otherwise=lost)
-        if any(flags) and self._waits_when_over:
+        if known.state is not None:
+            state = known.state._replace(actions=[*known.since])
+        elif known.actions is not None:
+            state = EnvState(episode, copied=Copy("actions", "", known.record))
+        elif any(flags) and self._waits_when_over:
             episode.phase, episode.retry = Phase.DUE, known.next_start or EpisodeStart()
-            return EnvState(episode, observation, flags=flags, otherwise=lost)
-        if known.start is None:
+            state = EnvState(episode, flags=flags)
+        elif known.start is None:
             return "how its episode began is not known"
-        return f"its episode is longer than replay_limit={self._policy.replay_limit}"
+        else:
+            return f"its episode is longer than replay_limit={self._policy.replay_limit}"
+        return state._replace(observation=lost.observation, otherwise=lost)
 
 
 def asked_start(slot: int, ticket: Ticket) -> EpisodeStart:

@@ -18,7 +18,6 @@ from agym.engine.opened import EnvRows
 from agym.errors import Fault, UsageError
 from agym.hosts.episode import name_of
 from agym.hosts.snapshots.records import Record
-from agym.protocol.messages.completions import Payload
 from agym.protocol.messages.failures import (
     Failure,
     WorkerDeath,
@@ -42,7 +41,6 @@ class FaultLog:
 
     Attributes:
         counts: How many faults each environment had.
-        pending: Faults that have not been reported to the caller.
         notices: Warnings for the caller.
     """
 
@@ -64,7 +62,6 @@ class FaultLog:
             episodes: Its episode.
         """
         self.counts = [0] * len(options.factories)
-        self.pending: dict[int, Fault] = {}
         self.notices: list[str] = []
         self._policy = policy
         # When the latest warnings were logged, and how many were left out since the last of them.
@@ -87,7 +84,7 @@ class FaultLog:
 
         Args:
             ids: The environments that are replaced.
-            fault: What happened, to the environment that is to blame.
+            fault: What happened to the environment that is to blame, and which retry follows.
             count: How often it happened to these within the policy's window.
             innocent: The environments that only shared its worker.
         """
@@ -100,14 +97,14 @@ class FaultLog:
         self._warned.append(now)
         replayed = [*innocent] if self._policy.mode == "replay" else []
         restarted = [i for i in ids if i not in replayed]
-        does = [f"restarting {name_envs(restarted)}"] if restarted else []
-        does += [f"replaying {name_envs(replayed)}"] if replayed else []
+        does = {"restarting": restarted, "replaying": replayed}
+        done = " and ".join(f"{verb} {name_envs(some)}" for verb, some in does.items() if some)
         line = (
-            f"{_describe(ids, fault, innocent)}; {' and '.join(does)}"
+            f"{_describe(ids, fault, innocent)}; {done}"
             f" ({_ordinal(count)} time in {self._policy.restart_window:g} s)"
         )
-        if fault.env_id in self.pending and (retry := self.pending[fault.env_id].retry):
-            line += f", retry {retry} of {self._policy.retry}"
+        if fault.retry:
+            line += f", retry {fault.retry} of {self._policy.retry}"
         if len(self._warned) == MAX_WARNINGS:
             line += f"; more faults of the next {WARNING_SECONDS:g} s are only counted"
         LOG.warning(line)
@@ -118,70 +115,64 @@ class FaultLog:
         if count:
             LOG.warning("%d more faults were recovered, and not logged one by one", count)
 
-    def report(self, ids: Iterable[int], payload: Payload) -> dict[int, Fault]:
-        """Report pending faults in the infos of environments; return them."""
-        faults = {i: self.pending.pop(i) for i in ids if i in self.pending}
-        for i, fault in faults.items():
-            payload.infos.setdefault(i, {})["fault"] = fault
-        return faults
-
     # ---------------------------------------------------------------- the record of a fault
 
-    def raised(self, failure: Failure) -> Fault:
-        """Return the fault of an environment that raised."""
-        return Fault(
-            failure.env_id, "raised", failure.operation, failure.error, failure.traceback,
-            seed=failure.seed, episode=failure.episode, step=failure.step, action=failure.action,
-            capsule=failure.capsule,
-        )  # fmt: skip
+    def raised(self, failure: Failure) -> list[Fault]:
+        """Return the fault of each environment that raised."""
+        return [
+            Fault(
+                i, "raised", failure.operation, failure.error, failure.traceback,
+                seed=failure.seed, episode=failure.episode, step=failure.step,
+                action=failure.action, capsule=failure.capsule,
+            ) for i in failure.env_ids
+        ]  # fmt: skip
 
     def with_capsule(self, failure: Failure, ticket: Ticket) -> Failure:
         """Write a capsule for an environment that raised; return the failure with its path."""
         slot = failure.env_id
         position = ticket.ids.index(slot) if slot in ticket.ids else 0  # a group's first may not be
-        arguments = ticket.message.arguments(position)
-        path = self._write(self.raised(failure), *self._episodes[slot].all_known, arguments)
+        known = self._episodes[slot]
+        path = self._write(
+            self.raised(failure)[0], known.record, known.actions is not None,
+            ticket.message.arguments(position),
+        )  # fmt: skip
         return replace(failure, capsule=path)
 
-    def died(self, death: WorkerDeath) -> dict[int, Fault]:
+    def died(self, death: WorkerDeath) -> list[Fault]:
         """Return a fault for each environment of a dead worker; write capsules for suspects."""
         kind = "timeout" if death.late else "died"
-        faults = {}
+        faults = []
         for i in death.env_ids:
             doing = death.operations.get(i, "idle")
             fault = Fault(
-                i, kind, doing, death.reason,
-                worker=death.worker, pid=death.pid, exitcode=death.exitcode,
-                seed=self._episodes[i].seed, culprit=death.running,
+                i, kind, doing, death.reason, worker=death.worker, pid=death.pid,
+                exitcode=death.exitcode, culprit=death.running,
             )  # fmt: skip
             suspected = death.running == i if death.running is not None else doing in _RUNNING
-            faults[i] = self._complete(fault, suspected=suspected)
+            faults.append(self._complete(fault, suspected=suspected))
         return faults
 
     def late(self, slot: int, ticket: Ticket, reason: str) -> Fault:
         """Return the fault of an environment that missed a deadline while its worker lives on."""
-        fault = Fault(
-            slot,
-            "timeout",
-            ticket.message.name,
-            reason,
-            seed=self._episodes[slot].seed,
-            culprit=slot,
-        )
+        fault = Fault(slot, "timeout", ticket.message.name, reason, culprit=slot)
         return self._complete(fault, suspected=True)
 
     def _complete(self, fault: Fault, *, suspected: bool) -> Fault:
-        """Add what is known of the episode, and write the capsule of a suspect."""
+        """Count a fault, add what is known of the episode, and write the capsule of a suspect."""
         slot = fault.env_id
-        record, complete = self._episodes[slot].all_known
+        self.count((slot,))
+        known = self._episodes[slot]
+        record, complete = known.record, known.actions is not None
+        action = step = None
         ticket = self._dispatcher.queues.owner(slot)
         if ticket is not None and isinstance(ticket.message, Step):
-            fault = replace(fault, action=self._rows.action(slot, ticket))
+            action = self._rows.action(slot, ticket)
         elif ticket is not None and isinstance(ticket.message, Reset):
             start = asked_start(slot, ticket)
             record, complete = Record(start, []), start.seed is not None
         if complete and self._policy.record_actions:
-            fault = replace(fault, step=len(record.actions) + (fault.operation == "step"))
+            step = len(record.actions) + (fault.operation == "step")
+        fault = replace(fault, seed=known.seed, action=action, step=step)
         return replace(fault, capsule=self._write(fault, record, complete)) if suspected else fault
 
     def _write(

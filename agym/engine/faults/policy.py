@@ -7,10 +7,10 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from agym.errors import AgymError, CrashLoopError, Fault, UsageError
-from agym.protocol.arguments import check_choice, check_count, check_seconds
+from agym.protocol.arguments import Ids, check_choice, check_count, check_seconds
 from agym.protocol.messages.failures import name_envs
 
 FaultMode = Literal["raise", "restart", "replay"]
@@ -61,11 +61,8 @@ class FaultPolicy:
 
     def __post_init__(self) -> None:
         check_choice("on_fault", self.mode, get_args(FaultMode), " or an agym.FaultPolicy")
-        checked: dict[str, Any] = {
-            "max_restarts": check_count("max_restarts", self.max_restarts, least=0),
-            "replay_limit": check_count("replay_limit", self.replay_limit),
-            "retry": check_count("retry", self.retry, least=0),
-        }
+        for name, least in (("max_restarts", 0), ("replay_limit", 1), ("retry", 0)):
+            object.__setattr__(self, name, check_count(name, getattr(self, name), least))
         if self.retry and self.mode == "raise":
             raise UsageError(
                 f"retry={self.retry} begins the episode of a replaced environment again, and"
@@ -78,8 +75,6 @@ class FaultPolicy:
             folder = Path(self.capsule_dir)
             if folder.exists() and not folder.is_dir():
                 raise UsageError(f"capsule_dir={str(folder)!r} is no folder")
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
 
     @property
     def tolerant(self) -> bool:
@@ -121,9 +116,10 @@ class RestartBudget:
         """Return how many failures of some environments were recorded within the window."""
         return len(self._faults[ids])
 
-    def clear(self, ids: range) -> None:
+    def clear(self, ids: Ids) -> None:
+        """Forget the failures of some environments, and of those that failed with them."""
         for known in [*self._faults]:
-            if known.start < ids.stop and ids.start < known.stop:
+            if not {*known}.isdisjoint(ids):
                 del self._faults[known]
 
 

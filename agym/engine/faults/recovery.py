@@ -16,36 +16,41 @@ continues where the environment was, so its next step is an ordinary one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
-from types import MappingProxyType
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from agym.backends.pool import Pool
 from agym.engine.calls.dispatcher import Dispatcher
-from agym.engine.calls.interrupted import InterruptedParts
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.episodes import Episodes
 from agym.engine.faults.fault_log import FaultLog
 from agym.engine.faults.policy import BudgetExceeded, FaultPolicy, RestartBudget
 from agym.engine.opened import EnvRows
-from agym.engine.status import EnvStatus, WorkerLog
+from agym.engine.status import EnvStatus
 from agym.errors import Fault
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_envs
-from agym.protocol.messages.operations import (
-    FAULT,
-    OPEN,
-    CloseEnv,
-    Load,
-    Restart,
-    Save,
-)
+from agym.protocol.messages.operations import FAULT, OPEN, CloseEnv, Load, Restart, Save
 
-NO_FAULTS: Mapping[int, Fault] = MappingProxyType({})
+
+@dataclass(slots=True)
+class Replacement:
+    """What is known of an environment while it is being replaced.
+
+    Attributes:
+        requested: The caller asked for it, so a failure is raised at once.
+        part: The call to send to the replacement again.
+        cancelled: The number of an operation whose completion may still arrive, and is dropped.
+    """
+
+    requested: bool = False
+    part: Ticket | None = None
+    cancelled: int | None = None
 
 
 class Recovery:
@@ -55,10 +60,10 @@ class Recovery:
         policy: The caller's policy.
         follows: Whether every step must be seen: to replay episodes, or to try them again.
         fault_log: The log of faults.
-        workers: What became of the workers.
         episodes: What is known of the episodes, and which of them begin again.
-        recovering: The environments that are being replaced.
         pending: Faults that have not been reported to the caller, by environment.
+        recovering: The environments that are being replaced.
+        restarts: How often each worker was replaced.
         on_replace: Called with the index of a worker that is about to be replaced.
     """
 
@@ -73,63 +78,79 @@ class Recovery:
         self.policy = policy
         self.follows = policy.follow_episodes
         options = backend.options
-        self.episodes = Episodes(
-            policy, dispatcher, rows, len(options.factories), options.autoreset
-        )
+        self.episodes = Episodes(policy, options, dispatcher, rows)
         self.fault_log = FaultLog(policy, options, dispatcher, rows, self.episodes)
-        self.pending = self.fault_log.pending
-        self.workers = WorkerLog(backend)
-        self.recovering: set[int] = set()
-        self.on_replace: Callable[[int], None] = _ignore
+        self.pending: dict[int, Fault] = {}
+        self.recovering: dict[int, Replacement] = {}
+        self.restarts = [0] * len(backend.ranges)
+        self.on_replace: Callable[[int], None] = lambda worker: None
         self._status = status
         self._dispatcher = dispatcher
         self._rows = rows
         self._backend = backend
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
-        self._parts = InterruptedParts(dispatcher)
-        # Environments that the caller asked to replace: a failure of these is raised at once.
-        self._requested: set[int] = set()
+        # Workers that have ended and were not replaced.
+        self._dead: set[int] = set()
+        # Workers that are being ended because they could not make their environments.
+        self._failed_replacements: set[int] = set()
+        # Completions for parts of calls that are not sent again.
+        self._failed: deque[Completion] = deque()
 
     # ---------------------------------------------------------------- completions
 
     def filter(self, completion: Completion, ticket: Ticket | None) -> Iterator[Completion]:
         """Handle the problems of a completion; yield what the collector is to account for."""
         number, start, stop, payload = completion
-        problems = [] if payload is None else payload.problems
-        for problem in problems:
-            if isinstance(problem, WorkerDeath) and self.workers.is_new(problem):
-                self._on_worker_death(problem)
-        if number == FAULT or ticket is None:
-            yield from self._parts.take_failed()
-            return
-        ids: Ids = self._parts.wanted(number, start, stop)
-        if ticket.kind is Restart:
-            self._on_restarted(problems)
-        elif ticket.message.replaces:
-            self._on_replaced(ids, payload)
-        elif any(isinstance(problem, WorkerDeath) for problem in problems):
-            ids = self._on_parts_lost(ids, ticket, problems)
-        else:
-            self._record_failures(problems, ticket)
-            if ticket.kind is Save and payload is not None:
-                self.episodes.note_states(payload.values)
-            if ticket.message.writes_rows and not ticket.expired:
-                payload = payload or Payload()
-                ids = self._handle_failures(ids, ticket, payload)
-                faults = self.fault_log.report(ids, payload)
-                if self.policy.follow_episodes:
-                    self.episodes.report(ids, ticket, payload, faults)
-        for run in runs(ids) if ids else ():
+        problems: list[Any] = [] if payload is None else payload.problems
+        ids: Ids = ()
+        if number == FAULT:
+            self._on_worker_death(problems[0])
+        elif ticket is not None:
+            cancelled = {i for i, each in self.recovering.items() if each.cancelled == number}
+            ids = tuple(i for i in range(start, stop) if i not in cancelled)
+            if ticket.kind is Restart:
+                self._on_restarted(problems)
+            elif ticket.message.replaces:
+                self._on_replaced(ids, payload)
+            elif any(isinstance(problem, WorkerDeath) for problem in problems):
+                ids = self._on_parts_lost(ids, ticket, problems)
+            else:
+                self._record_failures(problems, ticket)
+                if ticket.kind is Save and payload is not None:
+                    self.episodes.note_states(payload.values)
+                if ticket.message.writes_rows and not ticket.expired:
+                    payload = payload or Payload()
+                    ids = self._handle_failures(ids, ticket, payload)
+                    faults = self._report(ids, payload)
+                    if self.follows:
+                        self.episodes.report(ids, ticket, payload, faults)
+        for run in runs(ids):
             yield Completion(number, run.start, run.stop, payload)
             payload = None
-        yield from self._parts.take_failed()
+        yield from self._take_failed()
+
+    def _report(self, ids: Ids, payload: Payload) -> dict[int, Fault]:
+        """Report pending faults in the infos of environments; return them."""
+        faults = {i: self.pending.pop(i) for i in ids if i in self.pending}
+        for i, fault in faults.items():
+            payload.infos.setdefault(i, {})["fault"] = fault
+        return faults
+
+    def _fail(self, env_id: int, ticket: Ticket, problems: list[Failure | EnvLoss]) -> None:
+        """End an environment's part by problems, or without a result if there are none."""
+        payload = Payload(problems=problems)
+        self._failed.append(Completion(ticket.number, env_id, env_id + 1, payload))
+
+    def _take_failed(self) -> Iterator[Completion]:
+        while self._failed:
+            yield self._failed.popleft()
 
     # ---------------------------------------------------------------- an environment raised
 
     def _record_failures(self, problems: list[Any], ticket: Ticket) -> None:
         """Count failures, and write capsules, which the failures then name."""
         for k, failure in enumerate(problems):
-            if isinstance(failure, Failure) and failure.fault and not failure.echo:
+            if isinstance(failure, Failure) and failure.fault:
                 self.fault_log.count(failure.env_ids)
                 problems[k] = self.fault_log.with_capsule(failure, ticket)
 
@@ -139,57 +160,73 @@ class Recovery:
             return ids
         failures = [p for p in payload.problems if isinstance(p, Failure) and p.fault]
         payload.problems = [p for p in payload.problems if isinstance(p, Failure) and not p.fault]
-        self.episodes.note_raised(payload)
+        for i, start in payload.starts.items():
+            self.episodes[i].raised = start
         resend: list[int] = []
         for failure in failures:
             span = failure.env_ids
-            given_up = self._status.lost.get(failure.env_id)
-            if not failure.echo:
-                given_up = self._record_restart(span, self.fault_log.raised(failure))
+            given_up = self._replace_envs(self.fault_log.raised(failure))
             if given_up is not None:
                 payload.problems.append(given_up)
                 continue
             resend += span
             payload.take(span)  # what became of a step that is sent again
-            self._parts.hold([i for i in ids if i in span], ticket)
-            if not failure.echo:
-                self._load(span)
+            for each in self._replacing(i for i in ids if i in span):
+                each.part = ticket
         return tuple(i for i in ids if i not in resend)
 
-    def _load(self, span: range, suspects: Collection[int] | None = None) -> None:
+    def _replacing(self, ids: Iterable[int]) -> list[Replacement]:
+        """Return the records of environments that are being replaced, from now on at the latest."""
+        return [self.recovering.setdefault(i, Replacement()) for i in ids]
+
+    def _requested(self, ids: range) -> bool:
+        """Whether the caller asked to replace some of these environments."""
+        return any(i in self.recovering and self.recovering[i].requested for i in ids)
+
+    def _replace_envs(self, faults: Sequence[Fault]) -> BudgetExceeded | None:
+        """Replace environments after a fault, unless their budget is exceeded."""
+        given_up = self._record_restart(faults)
+        if given_up is None:
+            self._load(_span(faults))
+        return given_up
+
+    def _load(self, span: range, innocent: Collection[int] = (), *, fresh: bool = False) -> None:
         """Replace environments, each by one in the state that is known.
 
         Args:
             span: The environments.
-            suspects: With a fresh worker, those that may have caused the death of the old one; the
-                others may continue. Else all environments are replaced by others.
+            innocent: Those that may continue, since they only shared a worker that died.
+            fresh: Their worker is new and has just made them.
         """
-        self.recovering.update(span)
-        innocent = set() if suspects is None else {*span}.difference(suspects)
+        self._replacing(span)
+        if not self.policy.tolerant:
+            self._status.mark_unready(span, "was replaced after a missed deadline")
         states = [self._state(i, innocent=i in innocent) for i in span]
-        load = Load(states, codecs=registered(), fresh=suspects is not None)
+        load = Load(states, codecs=registered(), fresh=fresh)
         self._dispatcher.begin_internal(load, span)
 
     def _state(self, slot: int, *, innocent: bool) -> EnvState:
         """Return the state that a replacement loads; note why one cannot be replayed."""
-        lost = self.episodes.lost(slot, self.fault_log.counts[slot])
+        lost = self._lost(slot)
         if not self.policy.tolerant or not self._status.is_ready(slot):
             return lost
         observation, flags = self._rows.last(slot)
         if observation is None:  # the first reset is still under way
             return lost
         lost = lost._replace(observation=observation)
-        pending = self.fault_log.pending
-        fault = pending.get(slot)
-        if not innocent or fault is None or fault.culprit == slot or fault.kind == "raised":
+        replays = self.policy.mode == "replay" and innocent
+        fault = self.pending[slot]
+        if not replays or fault.culprit == slot or fault.kind == "raised":
             return lost  # includes an earlier truncation that was not reported yet
-        if self.policy.mode != "replay":
-            return lost
         state = self.episodes.replayed(slot, lost, flags)
         if isinstance(state, EnvState):
             return state
-        pending[slot] = replace(fault, replay=state)
+        self.pending[slot] = replace(fault, replay=state)
         return lost
+
+    def _lost(self, slot: int) -> EnvState:
+        """Return the state of a replacement that continues nothing."""
+        return self.episodes.lost(slot, self.fault_log.counts[slot])
 
     def _on_replaced(self, ids: Ids, payload: Payload | None) -> None:
         """Resume environments that were replaced, and handle those that could not be."""
@@ -201,87 +238,88 @@ class Recovery:
             if isinstance(failure, Failure) and failure.env_id in ids:
                 bad.update(failure.env_ids)
                 self._on_load_failed(failure)
-        well = [i for i in ids if i not in bad]
-        self._parts.uncancel(ids)
-        self._requested.difference_update(ids)
-        self.recovering.difference_update(well)
-        self._parts.resend(well)
-        pending = self.fault_log.pending
-        for i in well:
+        parts: dict[Ticket, list[int]] = {}
+        for i in ids:
+            if i in bad:
+                continue
+            replaced = self.recovering.pop(i, None)
+            if replaced is not None and replaced.part is not None:
+                parts.setdefault(replaced.part, []).append(i)
             lost = None if payload is None else payload.values.get(i)
             if lost is None:
-                pending.pop(i, None)
+                self.pending.pop(i, None)
                 self.episodes.resumed(i)
-            elif lost and i in pending:
-                pending[i] = replace(pending[i], replay=lost)
+            elif lost and i in self.pending:
+                self.pending[i] = replace(self.pending[i], replay=lost)
+        for ticket, held in parts.items():
+            self._resend(tuple(held), ticket)
         self._dispatcher.rearm()
+
+    def _resend(self, ids: Ids, ticket: Ticket) -> None:
+        """Send the parts of some environments again, joined for neighbours."""
+        for run in runs(ids):
+            self._dispatcher.resend(ticket, run.start, run.stop)
 
     def _on_load_failed(self, failure: Failure) -> None:
         """Try again, unless the caller asked for the environment or its budget is exceeded."""
-        span = failure.env_ids
-        if not self.policy.tolerant or self._requested.intersection(span):
-            self._abandon(span, failure)
-            return
-        self.fault_log.count(span)
-        if self._record_restart(span, self.fault_log.raised(failure)) is None:
-            self._load(span)
+        if not self.policy.tolerant or self._requested(failure.env_ids):
+            self._abandon(failure.env_ids, failure)
+        else:
+            self.recover(failure)
 
     def _record_restart(
-        self,
-        ids: range,
-        fault: Fault,
-        faults: Mapping[int, Fault] = NO_FAULTS,
-        innocent: Collection[int] = (),
+        self, faults: Sequence[Fault], innocent: Collection[int] = ()
     ) -> BudgetExceeded | None:
-        """Record and log a fault that is to be recovered.
+        """Note a fault that is to be recovered for the next infos, and log it; decide on retries.
 
         Args:
-            ids: The environments that are replaced.
-            fault: What happened, to the environment that is to blame.
-            faults: What happened to single environments, where that differs.
+            faults: What happened, for each environment that is replaced.
             innocent: The environments that only shared a worker.
 
         Returns:
             The verdict if the budget is exceeded.
         """
+        ids = _span(faults)
+        fault = next((fault for fault in faults if fault.env_id not in innocent), faults[0])
         given_up = self._budget.record(ids, fault)
         if given_up is not None:
             self._abandon(ids, given_up)
         elif self.policy.tolerant:
-            for i in ids:
-                self._interrupt(i, faults.get(i) or replace(fault, env_id=i))
+            for each in faults:
+                earlier = self.pending.get(each.env_id)
+                if earlier is None or each.operation == "reset":  # perhaps that of a retry
+                    failed = self.episodes.failed(each)
+                    self.pending[each.env_id] = replace(earlier or failed, retry=failed.retry)
+            fault = replace(fault, retry=self.pending[fault.env_id].retry)
             self.fault_log.warn(ids, fault, self._budget.count(ids), innocent)
         return given_up
-
-    def _interrupt(self, env_id: int, fault: Fault) -> None:
-        """Note a fault for the next info of an environment; decide about a retry."""
-        pending = self.fault_log.pending
-        if env_id not in pending:
-            pending[env_id] = self.episodes.failed(env_id, fault)
-        elif fault.operation == "reset":  # of the retry itself
-            retry = self.episodes.failed(env_id, fault).retry
-            pending[env_id] = replace(pending[env_id], retry=retry)
 
     def _abandon(self, ids: range, loss: EnvLoss) -> None:
         """Mark environments as lost, until the caller asks for others."""
         self._status.mark_lost(ids, loss)
-        self.recovering.difference_update(ids)
-        self._requested.difference_update(ids)
         for i in ids:
-            self.fault_log.pending.pop(i, None)
-            self.episodes[i].forget_retry()
-        self._parts.abandon(ids, loss)
+            replaced = self.recovering.pop(i, None)
+            if replaced is not None and replaced.part is not None:
+                self._fail(i, replaced.part, [loss])
+        self._forget(ids)
         self._dispatcher.rearm()
+
+    def _forget(self, ids: Ids) -> None:
+        """Forget the faults of environments whose episodes nobody follows any more."""
+        for i in ids:
+            self.pending.pop(i, None)
+            self.episodes[i].forget_retry()
 
     # ---------------------------------------------------------------- a worker died
 
     def _on_worker_death(self, death: WorkerDeath) -> None:
         """Replace a dead worker if the policy says so, or mark its environments as lost."""
         ids, worker = death.env_ids, death.worker
-        failed_replacement = self.workers.note_death(worker)
+        failed_replacement = worker in self._failed_replacements
+        self._failed_replacements.discard(worker)
+        self._dead.add(worker)
         faults = self.fault_log.died(death)
         suspects = _suspects(death)
-        self.fault_log.count(ids)
         if death.late and death.pid is None and not failed_replacement:
             where = name_envs(sorted(suspects))
             self.fault_log.notices.append(
@@ -291,59 +329,59 @@ class Recovery:
         recoverable = self.policy.tolerant or (
             death.late and not failed_replacement and self._rows.opened is not None
         )
-        if not (recoverable and death.replaceable) or self._requested.intersection(ids):
+        if not (recoverable and death.replaceable) or self._requested(ids):
             self._abandon(ids, death)
             return
-        worst = faults[next(iter(suspects), ids[0])]
         innocent = [i for i in ids if i not in suspects]
-        if self._record_restart(ids, worst, faults, innocent) is not None:
+        if self._record_restart(faults, innocent) is not None:
             return
         try:
-            self._replace(worker, suspects)
+            self._replace_worker(worker, innocent)
         except Exception as error:  # for example, no memory or processes are left
             reason = f"{death.reason}, and cannot be replaced: {error}"
             self._abandon(ids, replace(death, reason=reason))
 
-    def _replace(self, worker: int, suspects: set[int]) -> None:
+    def _replace_worker(self, worker: int, innocent: Collection[int]) -> None:
         """Replace a worker and its environments."""
-        ids = self._backend.ranges[worker]
-        self.workers.note_replacement(worker)
-        self.on_replace(worker)
+        self._start_worker(worker)
         if self._rows.opened is None:
-            self._backend.replace_worker(worker, OPEN)
             return
-        self.recovering.update(ids)
-        if not self.policy.tolerant:
-            self._status.mark_unready(ids, "was replaced after a missed deadline")
-        begin = self._dispatcher.begin_internal
-        self._backend.replace_worker(worker, begin(Restart(), ids))
-        self._load(ids, suspects)
+        ids = self._backend.ranges[worker]
+        self._load(ids, innocent, fresh=True)
         for i in self._status.closed_envs.intersection(ids):
-            begin(CloseEnv(), (i,))
+            self._dispatcher.begin_internal(CloseEnv(), (i,))
+
+    def _start_worker(self, worker: int) -> None:
+        """Start another worker in the place of a dead one, which makes the environments again."""
+        number = OPEN
+        if self._rows.opened is not None:
+            number = self._dispatcher.begin_internal(Restart(), self._backend.ranges[worker])
+        self.restarts[worker] += 1
+        self._dead.discard(worker)
+        self.on_replace(worker)
+        self._backend.replace_worker(worker, number)
 
     def _on_parts_lost(self, ids: Ids, ticket: Ticket, problems: list[Any]) -> Ids:
         """Resend the parts that a dead worker left, if possible; return those that failed."""
-        gone = any(i in self._status.lost for i in ids)
-        if ticket.number == OPEN and not gone:
-            return ()  # the replacement makes them
-        if gone and self.policy.tolerant:
-            problems[:] = {id(loss): loss for loss in map(self._status.lost.get, ids)}.values()
+        if any(i in self._status.lost for i in ids):
+            if self.policy.tolerant:
+                problems[:] = {id(loss): loss for loss in map(self._status.lost.get, ids)}.values()
             return ids
+        if ticket.number == OPEN:
+            return ()  # the replacement makes them
         # Resets are safe to resend to the replacement.
-        recoverable = self.policy.tolerant or (ticket.message.starts and not gone)
+        recoverable = self.policy.tolerant or ticket.message.starts
         if not ticket.message.writes_rows or not recoverable or ticket.expired:
             return ids
-        for run in runs(ids) if ids else ():
-            self._dispatcher.resend(ticket, run.start, run.stop)
+        self._resend(ids, ticket)
         return ()
 
     def _on_restarted(self, problems: Iterable[Any]) -> None:
         """End a replacement worker that failed to make its environments."""
         for failure in problems:
             if isinstance(failure, Failure):
-                worker = self.workers.worker_of(failure.env_id)
-                self.workers.note_failure([worker])
-                self._backend.end_worker(worker, f"could not be made again: {failure.error}")
+                reason = f"could not be made again: {failure.error}"
+                self._end_workers(failure.env_ids, reason, replacements=True)
 
     # ---------------------------------------------------------------- a deadline passed
 
@@ -354,96 +392,76 @@ class Recovery:
             return "env"
         return "worker" if self._backend.replaceable else None
 
-    @property
-    def can_force(self) -> bool:
-        """Whether what missed a deadline can be replaced."""
-        return self.timeout_ends is not None
-
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
         """Replace what missed a deadline; yield completions of the parts that will not arrive."""
         late = set(late)
-        if not self._rows.cancellable:
-            self._end_workers(late, reason)
-            return
-        # What does not yield, such as a coroutine that never awaits, blocks the others.
         stuck: set[int] = set()
-        if self._backend.replaceable:
+        unmade = ticket.message.slow and self._backend.replaceable
+        if unmade or not self._rows.cancellable:
+            stuck = late
+        elif self._backend.replaceable:
+            # What does not yield, such as a coroutine that never awaits, blocks the others.
             running = self._backend.running
-            stuck = {i for i in late if running(self.workers.worker_of(i)) in late}
-        if stuck:
-            self._end_workers(stuck, reason)
+            stuck = {i for i in late if running(self._backend.worker_of(i)) in late}
+        self._end_workers(stuck, reason, replacements=unmade)
         for i in late - stuck:
-            self.fault_log.count((i,))
-            self._parts.cancel(i, ticket)
             fault = self.fault_log.late(i, ticket, reason)
+            (replaced,) = self._replacing((i,))
+            replaced.cancelled = ticket.number
             if self.policy.tolerant and not ticket.expired and ticket.message.writes_rows:
-                self._parts.hold([i], ticket)
+                replaced.part = ticket
+            elif ticket.message.replaces:
+                self._fail(i, ticket, [Failure(i, "make", reason, "")])
             else:
-                unmade = ticket.message.replaces
-                self._parts.fail(i, ticket, [Failure(i, "make", reason, "")] if unmade else [])
-            if self._record_restart(range(i, i + 1), fault) is None:
-                if not self.policy.tolerant:
-                    self._status.mark_unready((i,), "was replaced after a missed deadline")
-                self._load(range(i, i + 1))
-        yield from self._parts.take_failed()
+                self._fail(i, ticket, [])
+            self._replace_envs([fault])
+        yield from self._take_failed()
 
-    def overdue(self, ticket: Ticket, reason: str) -> Iterator[Completion]:
-        """Handle a replacement that missed its own deadline."""
-        late = ticket.late()
-        if self._backend.replaceable:
-            self.workers.note_failure(self.workers.of(late))
-            self._end_workers(late, reason)
-        else:
-            yield from self.force(late, ticket, reason)
+    def _workers_of(self, ids: Iterable[int]) -> set[int]:
+        return {self._backend.worker_of(i) for i in ids}
 
-    def _end_workers(self, ids: Iterable[int], reason: str) -> None:
-        """Kill the workers of some environments."""
-        for worker in sorted(self.workers.of(ids)):
-            self.recovering.update(self._backend.ranges[worker])
+    def _end_workers(self, ids: Iterable[int], reason: str, *, replacements: bool) -> None:
+        """Kill the workers of some environments, perhaps because these could not be made again."""
+        for worker in sorted(self._workers_of(ids)):
+            if replacements:
+                self._failed_replacements.add(worker)
+            self._replacing(self._backend.ranges[worker])
             self._backend.end_worker(worker, reason)
 
     # ---------------------------------------------------------------- on request
 
     def restart(self, ids: Ids) -> list[tuple[range, Load]]:
         """Replace environments at the caller's request; return what to send to which of them."""
-        dead = self.workers.of(ids) & self.workers.dead
+        dead = self._workers_of(ids) & self._dead
         for loss in map(self._status.lost.get, ids):
             if isinstance(loss, WorkerDeath) and not loss.replaceable:
                 raise loss.to_exception()
         for worker in sorted(dead):
-            span = self._backend.ranges[worker]
-            self.workers.note_replacement(worker)
-            self.on_replace(worker)
-            number = self._dispatcher.begin_internal(Restart(), span)
-            self._backend.replace_worker(worker, number)
-        for run in runs(ids):
-            self._budget.clear(run)
-        self.recovering.update(ids)
-        self._requested.update(ids)
-        self._status.mark_found(ids)
-        self._status.mark_unready(ids, "was restarted")
-        for i in ids:
-            self.fault_log.pending.pop(i, None)
-            self.episodes[i].forget_retry()
-        fresh = {i for i in ids if self.workers.worker_of(i) in dead}
+            self._start_worker(worker)
+        self._budget.clear(ids)
+        for replaced in self._replacing(ids):
+            replaced.requested = True
+        self._status.mark_restarted(ids)
+        self._forget(ids)
         return [
-            (run, Load([self.episodes.lost(i, self.fault_log.counts[i]) for i in run], fresh=new))
-            for new, some in ((True, fresh), (False, {*ids} - fresh))
-            for run in (runs(tuple(sorted(some))) if some else ())
+            (run, Load([*map(self._lost, run)], fresh=fresh))
+            for fresh in (True, False)
+            for run in runs(tuple(i for i in ids if (self._backend.worker_of(i) in dead) is fresh))
         ]
 
     def recover(self, failure: Failure) -> None:
         """Recover an environment that failed outside of the caller's operations."""
-        span = failure.env_ids
-        self.fault_log.count(span)
-        if not self.policy.tolerant:
-            self._status.mark_unready(span, f"raised in {failure.operation}")
-        elif self._record_restart(span, self.fault_log.raised(failure)) is None:
-            self._load(span)
+        self.fault_log.count(failure.env_ids)
+        if self.policy.tolerant:
+            self._replace_envs(self.fault_log.raised(failure))
+        else:
+            self._status.mark_unready(failure.env_ids, f"raised in {failure.operation}")
 
     def with_dead_neighbours(self, ids: Ids) -> Ids:
         """Add all environments that died with some of these, unless they are closed."""
-        return tuple(sorted(self.workers.with_dead_neighbours(ids) - self._status.closed_envs))
+        dead = self._workers_of(ids) & self._dead
+        added = (i for worker in dead for i in self._backend.ranges[worker])
+        return tuple(sorted({*ids, *added} - self._status.closed_envs))
 
 
 def _suspects(death: WorkerDeath) -> set[int]:
@@ -453,5 +471,6 @@ def _suspects(death: WorkerDeath) -> set[int]:
     return {i for i, doing in death.operations.items() if not doing.startswith("idle")}
 
 
-def _ignore(worker: int) -> None:
-    """Nobody has to know of a replacement."""
+def _span(faults: Sequence[Fault]) -> range:
+    """Return the environments of faults, which are neighbours."""
+    return range(faults[0].env_id, faults[-1].env_id + 1)

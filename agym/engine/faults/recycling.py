@@ -22,14 +22,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
 from agym.backends.options import Recycle
 from agym.backends.pool import Pool
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.recovery import Recovery
 from agym.engine.opened import EnvRows
+from agym.engine.stats import rss_of
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids
@@ -77,19 +76,19 @@ class Recycling:
         self._moves: dict[int, _Move] = {}
         # Workers whose spare ended or failed in the proof, so that the next one makes none.
         self._unproven: set[int] = set()
-        # For each environment that moves: the ticket that holds its row.
-        self._holders: dict[int, int] = {}
+        # Environments on their way, whose operations are held back.
+        self._moving: set[int] = set()
         self._memory_read_at: dict[int, float] = {}
 
     def on_steps_ended(self, ids: Ids, ticket: Ticket) -> None:
         """Act on environments whose step has ended."""
         for slot in ids:
-            if slot not in self._holders:
+            if slot not in self._moving:
                 plane = ticket.plane_of(slot)
                 self._on_step_ended(slot, plane, over=any(self._rows.flags(slot, plane)))
 
     def _on_step_ended(self, slot: int, plane: int, *, over: bool) -> None:
-        worker = self._recovery.workers.worker_of(slot)
+        worker = self._backend.worker_of(slot)
         self._episodes[slot] = self._episodes.get(slot, 0) + over
         move = self._moves.get(worker)
         if move is None:
@@ -98,15 +97,14 @@ class Recycling:
             return
         if move.proofs is None or slot in move.moved:
             return
-        if slot in self._recovery.recovering or slot in self._recovery.fault_log.pending:
+        if slot in self._recovery.recovering or slot in self._recovery.pending:
             return
         copied = slot not in move.uncopied
         if copied or over:
             known = move.proofs.get(slot) if copied else None
             message = Save([plane], registered(), known, leaves=True)
-            number = self._dispatcher.seize(slot, message)
-            if number is not None:
-                self._holders[slot] = number
+            if self._dispatcher.seize(slot, message):
+                self._moving.add(slot)
 
     def _start_spare(self, worker: int) -> None:
         self._moves[worker] = _Move()
@@ -122,24 +120,19 @@ class Recycling:
         if policy.rss_mb is None or now - self._memory_read_at.get(worker, 0.0) < MEMORY_SECONDS:
             return False
         self._memory_read_at[worker] = now
-        try:
-            return bool(
-                psutil.Process(self._backend.pids[worker]).memory_info().rss > policy.rss_mb * 1e6
-            )
-        except psutil.Error:  # the process is gone, which the backend notices
-            return False
+        return (rss_of(self._backend.pids[worker]) or 0) > policy.rss_mb * 1e6
 
     def advance(self, ticket: Ticket) -> None:
         """Continue a move after one of its operations has ended."""
         slot = ticket.ids[0]
-        worker = self._recovery.workers.worker_of(slot)
+        worker = self._backend.worker_of(slot)
         payload = ticket.payload or Payload()
         move = self._moves.get(worker)
         if move is None:
             self._end_move(slot)  # the worker died in between
         elif ticket.kind is Spare:
             self._on_spare_ready(worker, move, payload)
-        elif slot not in self._holders:
+        elif slot not in self._moving:
             pass
         elif ticket.kind is Load:
             self._on_loaded(worker, move, slot, payload)
@@ -180,7 +173,7 @@ class Recycling:
         self._end_move(slot)
         if len(move.moved) == len(self._backend.ranges[worker]):
             if self._backend.finish(worker):
-                self._recovery.workers.restarts[worker] += 1
+                self._recovery.restarts[worker] += 1
             self.forget_worker(worker)
 
     def forget_worker(self, worker: int) -> None:
@@ -190,6 +183,6 @@ class Recycling:
             self._episodes.pop(slot, None)
 
     def _end_move(self, slot: int) -> None:
-        held = self._holders.pop(slot, None)
-        if held is not None:
-            self._dispatcher.unseize(slot, held)
+        if slot in self._moving:
+            self._moving.discard(slot)
+            self._dispatcher.unseize(slot)

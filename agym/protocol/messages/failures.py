@@ -33,9 +33,8 @@ class Failure:
 
     The error travels as text, since not every exception survives a pickle. One that does is in
     ``pickled``. ``misuse`` is the class of a usage error of agym's. ``invalid`` says that the
-    environment returned what cannot be used. If one failure ends several operations, all but the
-    first get its ``echo``. ``fault`` is false if the caller asked for an attribute that the
-    environment lacks, or gave it a snapshot that does not fit.
+    environment returned what cannot be used. ``fault`` is false if the caller asked for an
+    attribute that the environment lacks, or gave it a snapshot that does not fit.
     """
 
     env_id: int
@@ -52,7 +51,6 @@ class Failure:
     capsule: str = ""
     count: int = 1
     invalid: bool = False
-    echo: bool = False
     fault: bool = True
 
     @property
