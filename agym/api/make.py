@@ -9,13 +9,7 @@ from gymnasium.vector import AutoresetMode
 from agym.api.aio import AsyncEnvs
 from agym.api.handles import Handle
 from agym.api.options.environments import EnvLike
-from agym.api.options.options import (
-    Autoreset,
-    BackendLike,
-    Infos,
-    OnFault,
-    Options,
-)
+from agym.api.options.options import Autoreset, BackendLike, Infos, OnFault, Options
 from agym.api.output import Output
 from agym.api.saving import Recipe
 from agym.api.sync import Envs
@@ -100,8 +94,7 @@ def make(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault,
         rate_limit,
     )  # fmt: skip
-    envs = Recipe(env, num_envs, env_kwargs, options, blocking=True).make()
-    assert isinstance(envs, Envs)
+    envs: Envs = Recipe(env, num_envs, env_kwargs, options, blocking=True).make()
     return envs
 
 
@@ -149,8 +142,7 @@ def make_async(
         backend, workers, autoreset, output, copy, infos, episode_stats, timeout, on_fault,
         rate_limit,
     )  # fmt: skip
-    envs = Recipe(env, num_envs, env_kwargs, options, blocking=False).make()
-    assert isinstance(envs, AsyncEnvs)
+    envs: AsyncEnvs = Recipe(env, num_envs, env_kwargs, options, blocking=False).make()
     return envs
 
 

@@ -130,12 +130,6 @@ class Arrays(OutputFormat):
     def observations(self, batch: Any, count: int) -> Any:
         return batch
 
-    def step(self, result: StepResult) -> StepResult[Any]:
-        return result
-
-    def reset(self, result: ResetResult) -> ResetResult[Any]:
-        return result
-
     def batch(self, batch: Batch) -> Batch[Any]:
         return batch
 

@@ -33,8 +33,8 @@ class Recipe:
     options: Options
     blocking: bool
 
-    def make(self) -> Envs | AsyncEnvs:
-        """Make the environments."""
+    def make(self) -> Any:
+        """Make the environments: ``Envs`` if ``blocking``, else ``AsyncEnvs``."""
         engine = build(
             self.env, self.num_envs, self.env_kwargs, self.options, blocking=self.blocking
         )

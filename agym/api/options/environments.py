@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import gymnasium
 import gymnasium.error
@@ -18,7 +18,7 @@ from agym._system.extras import how_to_get
 from agym._system.pickling import is_importable
 from agym.errors import MissingExtraError, UsageError
 from agym.hosts.async_env import AsyncEnv
-from agym.hosts.factories import Factory
+from agym.hosts.factories import Factory, innermost
 from agym.protocol.arguments import check_count
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
@@ -65,8 +65,7 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
 
 def is_vector(env: Any) -> bool:
     """Return whether an object is a vector environment, or a class or ``partial`` making one."""
-    while isinstance(env, partial):
-        env = env.func
+    env = innermost(env)
     return isinstance(env, VectorEnv) or (isinstance(env, type) and issubclass(env, VectorEnv))
 
 
@@ -170,7 +169,7 @@ def find_spec(env: str | EnvSpec) -> EnvSpec:
             if module:
                 remedy = f" The module {module!r} was imported, and has not registered it"
         raise UsageError(f"env={env!r} cannot be found: {error}{remedy}") from error
-    return ImportingSpec.of(spec, module) if module else spec
+    return _importing_spec("", {**vars(spec), "module": module}) if module else spec
 
 
 def _look_up(env_id: str) -> EnvSpec:
@@ -190,20 +189,14 @@ class ImportingSpec(EnvSpec):
 
     module: str
 
-    @classmethod
-    def of(cls, spec: EnvSpec, module: str) -> Self:
-        """Create one from a registered spec."""
-        self = cls.__new__(cls)
-        vars(self).update(vars(spec), module=module)
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         # The module may be importable in this process alone.
         module = self.module if is_importable(self.module) else ""
-        return _import_and_restore, (module, vars(self))
+        return _importing_spec, (module, vars(self))
 
 
-def _import_and_restore(module: str, state: dict[str, Any]) -> ImportingSpec:
+def _importing_spec(module: str, state: dict[str, Any]) -> ImportingSpec:
+    """Import a module, if one is named, and make a spec with these attributes."""
     if module:
         importlib.import_module(module)
     spec = ImportingSpec.__new__(ImportingSpec)

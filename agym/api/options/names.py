@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec, load_env_creator
@@ -19,6 +18,7 @@ from gymnasium.vector import VectorEnv
 
 from agym.api.options.environments import EnvLike, find_spec
 from agym.errors import UsageTypeError
+from agym.hosts.factories import innermost
 
 _PROCESS = "take backend=agym.backends.Process({}=...)"
 _RAY = "take backend=agym.backends.Ray({}=...)"
@@ -127,8 +127,7 @@ def _call(env: Any) -> str:
 
 def _names(env: Any, keyword: str, *, is_vector: bool) -> bool:
     """Whether a factory names a keyword, itself or in what it passes keywords on to."""
-    while isinstance(env, partial):
-        env = env.func
+    env = innermost(env)
     if isinstance(env, list | tuple):
         return all(_names(factory, keyword, is_vector=is_vector) for factory in env)
     if isinstance(env, str | EnvSpec):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
-from agym.api.options.names import check_option_names
-from agym.api.options.options import OPTION_NAMES, BackendLike, parse_backend, with_workers
+from agym.api.options.options import BackendLike, parse_backend, with_workers
 from agym.backends.options import Auto, BackendSpec, LoopSpec, Process, Thread, check_start_method
 from agym.errors import UsageError, UsageTypeError
 
@@ -41,15 +40,6 @@ def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
     if not functions:
         raise UsageError("env_fns is empty: give a function for each environment")
     return functions
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse names that are no options of agym's, or are called differently here.
-
-    Raises:
-        UsageTypeError: There is one.
-    """
-    check_option_names(options, OPTION_NAMES, where="AgymVectorEnv", instead=NOT_HERE)
 
 
 def check_worker(worker: Callable[..., None] | None) -> None:

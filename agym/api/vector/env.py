@@ -16,24 +16,21 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import numpy as np
 from gymnasium import Env, logger
-from gymnasium.error import (
-    AlreadyPendingCallError,
-    ClosedEnvironmentError,
-    NoAsyncCallError,
-)
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, iterate
 
 from agym.api.base import is_own
 from agym.api.options.build import build
-from agym.api.options.options import Autoreset, BackendLike, EnvOptions, Options
+from agym.api.options.names import check_option_names
+from agym.api.options.options import OPTION_NAMES, Autoreset, BackendLike, EnvOptions, Options
 from agym.api.sync import Envs
 from agym.api.vector.arguments import (
+    NOT_HERE,
     ObservationMode,
     check_functions,
     check_mode,
-    check_options,
     check_worker,
     with_max_concurrency,
     with_start_method,
@@ -127,7 +124,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             Exception: A constructor raised it.
         """
         factories = check_functions(env_fns)
-        check_options(options)
+        check_option_names(options, OPTION_NAMES, where="AgymVectorEnv", instead=NOT_HERE)
         check_worker(worker)
         check_mode(observation_mode)
         spec = with_start_method(backend, "context", context)
@@ -211,8 +208,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             TypeError: The mask is no boolean array.
             ValueError: The seeds or the mask are not one per environment.
         """
-        self._check_idle("reset_async")
-        self._pending.append(self.runner._begin(self._engine.reset, seed, options))
+        self._start("reset_async", self._engine.reset, seed, options)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
         """Wait for the reset that was begun.
@@ -250,8 +246,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             AlreadyPendingCallError: Another call was begun and not waited for.
             ValueError: Wrong number, shape or dtype of actions; nothing was sent.
         """
-        self._check_idle("step_async")
-        self._pending.append(self.runner._begin(self._engine.step, actions))
+        self._start("step_async", self._engine.step, actions)
 
     def step_wait(self, timeout: float | None = None) -> Steps:
         """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`.
@@ -270,10 +265,9 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Begin a call for :meth:`call_wait`; see :meth:`reset_async` for the errors."""
-        self._check_idle("call_async")
         if name in ("reset", "step", "close"):
             raise UsageError(f"call({name!r}) would bypass the runner: use {name}()")
-        self._pending.append(self.runner._begin(self._engine.ask, Call(name, args, kwargs)))
+        self._start("call_async", self._engine.ask, Call(name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the call that was begun; see :meth:`reset_wait`."""
@@ -281,8 +275,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     def render(self) -> tuple[Any, ...]:
         """Render every environment; return a frame of each."""
-        self._check_idle("call_async")
-        self._pending.append(self.runner._begin(self._engine.ask, Render()))
+        self._start("call_async", self._engine.ask, Render())
         return tuple(self._wait_now(partial(self._wait, "render", None)))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -292,10 +285,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute; a list or tuple has a value for each environment."""
         self._check_idle("set_attr")
-        try:
-            self.runner.set_attr(name, values)
-        except EnvError as error:
-            _raise_env_error(error)
+        _with_own_errors(self.runner.set_attr, name, values)
 
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
@@ -320,10 +310,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def _set_in_envs(self, name: str, value: Any) -> bool:
         """Set an attribute that environments have; return whether any has it."""
         self._check_idle("set_attr")
-        try:
-            return self.runner._assign(name, value, optional=True)
-        except EnvError as error:
-            _raise_env_error(error)
+        return _with_own_errors(partial(self.runner._assign, optional=True), name, value)
 
     @property
     def backend(self) -> str:
@@ -391,6 +378,11 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             )
         self.runner._wait_for_late()
 
+    def _start(self, method: str, begin: Callable[..., Ticket], *arguments: Any) -> None:
+        """Begin an operation for :meth:`_wait`, by a method that the caller may have called."""
+        self._check_idle(method)
+        self._pending.append(self.runner._begin(begin, *arguments))
+
     def _wait_now(self, wait: Callable[[], T]) -> T:
         try:
             return wait()
@@ -416,10 +408,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             raise multiprocessing.TimeoutError(
                 f"The call to `{kind}_wait` has timed out after {timeout} second(s)."
             )
-        try:
-            return ticket.result()
-        except EnvError as error:
-            _raise_env_error(error)
+        return _with_own_errors(ticket.result)
 
     def _batch_infos(self, infos: list[Infos] | VectorInfos) -> Infos:
         if isinstance(infos, VectorInfos):
@@ -429,6 +418,14 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             if info:
                 batch = self._add_info(batch, info, i)
         return batch
+
+
+def _with_own_errors(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function; environments' errors are raised as Gymnasium does."""
+    try:
+        return function(*arguments)
+    except EnvError as error:
+        _raise_env_error(error)
 
 
 def _raise_env_error(error: EnvError) -> NoReturn:

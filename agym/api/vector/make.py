@@ -10,14 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from agym.api.options.build import build
 from agym.api.options.environments import EnvLike, find_spec, same_games
 from agym.api.options.names import check_option_names
-from agym.api.options.options import (
-    OPTION_NAMES,
-    Autoreset,
-    BackendLike,
-    Infos,
-    OnFault,
-    Options,
-)
+from agym.api.options.options import OPTION_NAMES, Autoreset, BackendLike, Infos, OnFault, Options
 from agym.api.vector.env import AgymVectorEnv
 from agym.errors import UsageError
 from agym.protocol.arguments import check_count
