@@ -8,12 +8,13 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
 
 from gymnasium import Space
 
-from agym.api.base import BaseEnvs, is_own, suggest
+from agym.api.base import BaseEnvs, T, is_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import AsyncWaiter, close_quickly
@@ -24,11 +25,9 @@ from agym.engine.engine import Engine
 from agym.engine.life import NOT_OPEN
 from agym.engine.snapshots import Snapshot
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
-from agym.protocol.arguments import check_batch_size
+from agym.protocol.arguments import check_batch_size, parse_env_ids
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr, Step
 from agym.protocol.typing import Action, Actions, Observation, Observations
-
-T = TypeVar("T")
 
 # The ticket of steps that had ended when they were dispatched.
 ENDED = Ticket(0, Step(0), ())
@@ -75,7 +74,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         ticket, envs = self._ticket, self._envs
         waiter = envs._waiter
-        if not ticket.done or waiter.has_more_to_do:
+        if not ticket.done or waiter.hooks.all:
             yield from waiter.wait(ticket)
         elif time.perf_counter() > waiter.turn_at:
             yield from waiter.let_loop_turn()
@@ -167,17 +166,12 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.get_ident()
 
-    @property
-    def _checked_engine(self) -> Engine:
-        """The engine, after a check that the caller is on the loop that it belongs to.
+    def _check_loop_and_thread(self) -> None:
+        """Refuse a caller that is not on the loop that the environments belong to.
 
         Raises:
             UsageError: Another loop runs, or this is another thread.
         """
-        self._check_loop_and_thread()
-        return self._engine
-
-    def _check_loop_and_thread(self) -> None:
         loop = asyncio._get_running_loop()
         if loop is self._loop is not None:
             return
@@ -197,7 +191,12 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         """Make the environments, without blocking the loop."""
         self._check_loop_and_thread()
         if self._opening is None:
-            _check_loop()
+            if asyncio._get_running_loop() is None:
+                raise UsageError(
+                    "agym.make_async needs a running event loop of asyncio, and there is none here"
+                    " (trio's is another): use agym.run(main()) or asyncio.run(main()), or take"
+                    " agym.make, which needs no loop"
+                )
             self._opening = self._life.open()
             try:
                 yield from self._waiter.wait(self._opening)
@@ -232,8 +231,12 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         with contextlib.suppress(*() if error is None else (AgymError,)):
             await self._aclose(fast=fast)
 
-    def _pending(self, ticket: Ticket, wrap: Callable[[Any], T]) -> Pending[T]:
-        return Pending(self, ticket, wrap)
+    def _call(
+        self, wrap: Callable[[Any], T], begin: Callable[..., Ticket], *arguments: Any
+    ) -> Pending[T]:
+        """Begin an operation; what is awaited is what ``wrap`` makes of its result."""
+        self._check_loop_and_thread()
+        return Pending(self, begin(*arguments), wrap)
 
     def reset(
         self,
@@ -244,8 +247,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         out: Any = None,
     ) -> Pending[ResetResult[Observations]]:
         """Reset all environments, or some of them; see :meth:`agym.Envs.reset`."""
-        ticket = self._begin_reset(seed, options, env_ids, self._format.check_out(out))
-        return self._pending(ticket, self._format.reset)
+        return self._call(self._format.reset, self._begin_reset, seed, options, env_ids, out)
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
@@ -273,17 +275,10 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             out = self._format.check_out(out)
         return Pending(self, engine.step(actions, env_ids, out), wrap)
 
-    def _begin_reset(self, *arguments: Any, **keywords: Any) -> Ticket:
-        self._check_loop_and_thread()
-        return super()._begin_reset(*arguments, **keywords)
-
-    def _begin_ask(self, *arguments: Any, **keywords: Any) -> Ticket:
-        self._check_loop_and_thread()
-        return super()._begin_ask(*arguments, **keywords)
-
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
         """Begin a step of all environments, or some of them; see :meth:`agym.Envs.send`."""
-        self._checked_engine.send(actions, self._global(env_ids), self._ready)
+        self._check_loop_and_thread()
+        self._engine.send(actions, self._global(env_ids), self._ready)
 
     async def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
@@ -296,10 +291,10 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
         end = None if timeout is None else time.monotonic() + timeout
         batch: Batch | None = None
         while batch is None:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            receiver = self._checked_engine.expect(self._ready, min_envs, left)
+            self._check_loop_and_thread()
+            receiver = self._engine.expect(self._ready, min_envs, end)
             try:
-                await self._waiter.waiting(receiver)
+                await self._waiter.wait(receiver)
                 batch = self._engine.receive(receiver, max_envs)
             finally:
                 self._engine.leave(receiver)
@@ -322,26 +317,19 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
         A snapshot waits its turn: it is of the environment after what was dispatched before.
         """
-        self._check_loop_and_thread()
-        ticket = self._begin_snapshot(env_ids)
-        return self._pending(ticket, lambda _: self._snapshots(ticket))
+        ids = parse_env_ids(self._global(env_ids), self._engine.num_envs)
+        return self._call(partial(self._snapshots, ids), self._engine.snapshot, ids)
 
     def restore(
         self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None = None
     ) -> Pending[ResetResult[Observations]]:
         """Continue environments from snapshots; see :meth:`agym.Envs.restore`."""
-        self._check_loop_and_thread()
-        ticket = self._begin_restore(snapshots, env_ids, only_these=False)
-        return self._pending(ticket, self._format.reset)
+        return self._call(self._format.reset, self._begin_restore, snapshots, env_ids)
 
     async def save(self, path: str | os.PathLike[str]) -> None:
         """Save the whole run to a file; see :meth:`agym.Envs.save`."""
         self._check_saved()
         await asyncio.to_thread(self._recipe.save, path, await self.snapshot())
-
-    def split(self, groups: int) -> list[Self]:
-        """Split the environments into groups; see :meth:`agym.Envs.split`."""
-        return self._groups(groups)
 
     def __getitem__(self, index: int) -> AsyncEnvHandle:
         return AsyncEnvHandle(self, self._index(index))
@@ -354,23 +342,22 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
         Meanwhile, environments whose workers are not busy rendering can step.
         """
-        ticket = self._begin_ask(Render(), env_ids)
-        return self._pending(ticket, list)
+        return self._call(list, self._engine.ask, Render(), self._global(env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[list[Any]]:
         """Call a method of every environment, or read an attribute; give a list of results."""
-        ticket = self._begin_ask(Call(name, args, kwargs))
-        return self._pending(ticket, list)
+        return self._call(list, self._engine.ask, Call(name, args, kwargs), self._ids)
 
     def get_attr(self, name: str) -> Pending[list[Any]]:
         """Read an attribute of every environment; see :meth:`agym.Envs.get_attr`."""
-        ticket = self._begin_ask(GetAttr(name))
-        return self._pending(ticket, lambda values: self._attributes(name, values))
+        return self._call(
+            partial(self._attributes, name), self._engine.ask, GetAttr(name), self._ids
+        )
 
     def set_attr(self, name: str, values: Any) -> Pending[None]:
         """Set an attribute of every environment; see :meth:`agym.Envs.set_attr`."""
-        ticket = self._begin_ask(SetAttr(name, self._each(name, values)))
-        return self._pending(ticket, lambda _: None)
+        message = SetAttr(name, self._each(name, values))
+        return self._call(lambda _: None, self._engine.ask, message, self._ids)
 
     def _assign(self, name: str, values: Any) -> None:
         # An assignment cannot be awaited, so its errors would be lost.
@@ -379,26 +366,23 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
             f" value)` sets it in every environment{suggest(self, name)}"
         )
 
-    if not TYPE_CHECKING:  # type checkers report these by themselves
-
-        def __getattr__(self, name: str) -> NoReturn:
-            kind = type(self).__name__
-            if name.startswith("_"):
-                raise AttributeError(f"{kind} has no attribute {name!r}")
-            if name == "close":
-                raise AttributeError(f"{kind} are closed by `await envs.aclose()`")
-            if is_own(self, name):
-                raise AttributeError(f"{kind} has no attribute {name!r} yet: {NOT_OPEN}")
-            raise AttributeError(
-                f"{kind} has no attribute {name!r}: `await envs.get_attr({name!r})` reads it in"
-                f" every environment, and `await envs.call({name!r}, ...)` calls it"
-                f"{suggest(self, name)}"
-            )
+    def _look_up(self, name: str) -> NoReturn:
+        kind = type(self).__name__
+        if name == "close":
+            raise AttributeError(f"{kind} are closed by `await envs.aclose()`")
+        if is_own(self, name):
+            raise AttributeError(f"{kind} has no attribute {name!r} yet: {NOT_OPEN}")
+        raise AttributeError(
+            f"{kind} has no attribute {name!r}: `await envs.get_attr({name!r})` reads it in"
+            f" every environment, and `await envs.call({name!r}, ...)` calls it"
+            f"{suggest(self, name)}"
+        )
 
     def restart(self, env_ids: Sequence[int] | None = None) -> Pending[list[int]]:
         """Replace environments; see :meth:`agym.Envs.restart`."""
-        ticket = self._checked_engine.restart(self._global(env_ids))
-        return self._pending(ticket, lambda _: list(ticket.ids))
+        self._check_loop_and_thread()
+        ticket = self._engine.restart(self._global(env_ids))
+        return Pending(self, ticket, lambda _: list(ticket.ids))
 
     async def aclose(self) -> None:
         """Close all environments and end all workers, by force if necessary. Idempotent."""
@@ -406,8 +390,24 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     async def _aclose(self, *, fast: bool = False) -> None:
         self._check_loop_and_thread()
+        error: BaseException | None = None
         async with self._closing:  # a second task waits for the first
-            await self._close(fast=fast)
+            try:
+                while self._pages:
+                    await self._pages.pop().aclose()
+                for ticket, seconds in self._life.closing(fast=fast):
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            await self._waiter.wait(ticket)
+                    error = ticket.error
+            except BaseException:
+                self._backend.close(Force.KILL)
+                raise
+            finally:
+                self._waiter.stop_watching()
+                self._life.release()
+        if error is not None:
+            raise error
 
     def _leave(self) -> None:
         """Close at interpreter shutdown, after blocking a loop that runs in a daemon thread."""
@@ -419,34 +419,6 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 return  # the loop is inside an environment, or busy otherwise
         self._waiter.stop_watching()
         close_quickly(self._engine)
-
-    async def _close(self, *, fast: bool) -> None:
-        error: BaseException | None = None
-        try:
-            while self._pages:
-                await self._pages.pop().aclose()
-            for ticket, seconds in self._life.closing(fast=fast):
-                await self._waiter.wait_at_most(ticket, seconds)
-                error = ticket.error
-        except BaseException:
-            self._backend.close(Force.KILL)
-            raise
-        finally:
-            self._waiter.stop_watching()
-            self._life.release()
-        if error is not None:
-            raise error
-
-
-def _check_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError as error:
-        raise UsageError(
-            "agym.make_async needs a running event loop of asyncio, and there is none here (trio's"
-            " is another): use agym.run(main()) or asyncio.run(main()), or take agym.make, which"
-            " needs no loop"
-        ) from error
 
 
 def _block_loop(blocked: threading.Event) -> None:
@@ -480,17 +452,13 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     action_space: Space[Any]
 
     def _ask(self, message: Message) -> Pending[Any]:
-        ticket = self._envs._begin_ask(message, [self.index])
-        return self._envs._pending(ticket, itemgetter(0))
+        return self._envs._call(itemgetter(0), self._envs._engine.ask, message, [self._id])
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> Pending[tuple[Observation, dict[str, Any]]]:
         """Reset the environment; give ``observation, info``."""
-        ids = self._ids
-        seeds = None if seed is None else [seed]
-        ticket = self._envs._checked_engine.reset(seeds, options, ids, about=tuple(ids))
-        return self._envs._pending(ticket, self._one_reset)
+        return self._envs._call(self._one_reset, self._begin_reset, seed, options)
 
     def step(
         self, action: Action
@@ -502,8 +470,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
             BusyError: At once: its last step is still in flight, or was sent and not received.
             ResetNeededError: At once: it was not reset, or raised.
         """
-        ticket = self._envs._checked_engine.step([action], self._ids)
-        return self._envs._pending(ticket, self._one_step)
+        return self._envs._call(self._one_step, self._envs._engine.step, [action], [self._id])
 
     def render(self) -> Pending[Any]:
         """Render the environment."""
@@ -512,16 +479,11 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     def snapshot(self) -> Pending[Snapshot]:
         """Take the environment's state as a value; see :meth:`agym.Envs.snapshot`."""
         envs = self._envs
-        envs._check_loop_and_thread()
-        ticket = envs._begin_snapshot([self.index])
-        return envs._pending(ticket, lambda _: envs._snapshots(ticket)[0])
+        return envs._call(self._one_snapshot, envs._engine.snapshot, [self._id])
 
     def restore(self, snapshot: Snapshot) -> Pending[tuple[Observation, dict[str, Any]]]:
         """Continue from a snapshot; give ``observation, info``; see :meth:`agym.Envs.restore`."""
-        envs = self._envs
-        envs._check_loop_and_thread()
-        ticket = envs._begin_restore([snapshot], [self.index], only_these=True)
-        return envs._pending(ticket, self._one_reset)
+        return self._envs._call(self._one_reset, self._begin_restore, snapshot)
 
     async def branch(
         self, count: int | None = None, *, into: Sequence[int] | None = None
@@ -529,9 +491,9 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         """Let other environments continue from here; see :meth:`agym.EnvHandle.branch`."""
         envs = self._envs
         others = envs._others(self.index, count, into)
-        ticket = envs._begin_restore(await self.snapshot(), others, only_these=True)
-        await envs._pending(ticket, self._envs._format.reset)
-        return [type(self)(self._envs, i) for i in others]
+        begin = partial(envs._begin_restore, only_these=True)
+        await envs._call(lambda _: None, begin, await self.snapshot(), others)
+        return [type(self)(envs, i) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[Any]:
         """Call a method, or read an attribute."""
@@ -543,8 +505,10 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         Raises:
             AttributeError: When awaited: the environment does not have it.
         """
-        ticket = self._envs._begin_ask(GetAttr(self._path + name), [self.index])
-        return self._envs._pending(ticket, lambda values: self._found(name, values[0]))
+        message = GetAttr(self._path + name)
+        return self._envs._call(
+            lambda values: self._found(name, values[0]), self._envs._engine.ask, message, [self._id]
+        )
 
     def set_attr(self, name: str, value: Any) -> Pending[None]:
         """Set or add an attribute, dots allowed."""
@@ -552,8 +516,7 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
 
     def close(self) -> Pending[None]:
         """Close this environment alone, after its dispatched operations. Idempotent."""
-        ticket = self._envs._checked_engine.close_env(self._ids[0])
-        return self._envs._pending(ticket, lambda _: None)
+        return self._envs._call(lambda _: None, self._envs._engine.close_env, self._id)
 
     async def __aenter__(self) -> Self:
         return self
@@ -568,22 +531,8 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
             f" value)` sets it in the environment{suggest(self, name)}"
         )
 
-    if not TYPE_CHECKING:  # type checkers report these by themselves
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-            raise AttributeError(
-                f"{type(self).__name__} has no attribute {name!r}: `await env.get_attr({name!r})`"
-                f" reads it in the environment, and `await env.call({name!r}, ...)` calls it"
-            )
-
-    def _one_reset(self, result: ResetResult) -> tuple[Observation, dict[str, Any]]:
-        return self._envs._format.observation(result.observations), result.infos[0]
-
-    def _one_step(
-        self, result: StepResult
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        observation = self._envs._format.observation(result.observations)
-        reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
-        return observation, reward, terminated, truncated, result.infos[0]
+    def _look_up(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}: `await env.get_attr({name!r})`"
+            f" reads it in the environment, and `await env.call({name!r}, ...)` calls it"
+        )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from inspect import get_annotations
 from itertools import islice
-from typing import Any, Generic, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 import numpy as np
 from gymnasium import Space
@@ -28,9 +28,9 @@ from agym.errors import UsageError, UsageTypeError
 from agym.protocol.arguments import check_count, parse_env_ids, take_mask
 from agym.protocol.attributes import Placeholder
 from agym.protocol.messages.completions import Description
-from agym.protocol.messages.failures import name_ids
-from agym.protocol.messages.operations import Message
 from agym.protocol.typing import Actions, Observations
+
+T = TypeVar("T")
 
 
 @cache
@@ -58,7 +58,31 @@ def suggest(thing: Any, name: str) -> str:
     return f"; did you mean {likely[0]!r}?" if likely else ""
 
 
-class BaseEnvs(Generic[Observations, Actions]):
+class EnvProxy:
+    """An object with attributes of its own; all others are those of its environments.
+
+    Subclasses read these by ``_look_up``, and set them by ``_assign``.
+    """
+
+    def _assign(self, name: str, value: Any) -> object:
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # the sync API declares it, and type checkers know all of the async one
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            return self._look_up(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of this object, or else of its environments."""
+        if is_own(self, name):
+            super().__setattr__(name, value)
+        else:
+            self._assign(name, value)
+
+
+class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
     """A number of environments; the base of :class:`agym.Envs` and :class:`agym.AsyncEnvs`.
 
     Attributes:
@@ -153,10 +177,6 @@ class BaseEnvs(Generic[Observations, Actions]):
             batch = batch._replace(env_ids=np.searchsorted(self._ids, batch.env_ids))
         return self._format.batch(batch)
 
-    @overload
-    def _global(self, env_ids: None) -> Sequence[int] | None: ...
-    @overload
-    def _global(self, env_ids: Sequence[int]) -> Sequence[int]: ...
     def _global(self, env_ids: Sequence[int] | None) -> Sequence[int] | None:
         """Translate the ids of a group to those of the engine."""
         if env_ids is None:
@@ -169,10 +189,6 @@ class BaseEnvs(Generic[Observations, Actions]):
         parse_env_ids(env_ids, self.num_envs)
         return [self._ids[i] for i in env_ids]
 
-    def _begin_ask(self, message: Message, env_ids: Sequence[int] | None = None) -> Ticket:
-        """Begin a render, a call, or a look-up of attributes."""
-        return self._engine.ask(message, self._global(env_ids))
-
     def _begin_reset(
         self,
         seed: int | Sequence[int | None] | None,
@@ -181,6 +197,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         out: Any = None,
     ) -> Ticket:
         """Begin a reset; in a group, the mask and a list of seeds have the group's length."""
+        out = self._format.check_out(out)
         if self._ids is None:
             return self._engine.reset(seed, options, env_ids, out=out)
         options, masked, seed = take_mask(options, self.num_envs, seed)
@@ -188,11 +205,8 @@ class BaseEnvs(Generic[Observations, Actions]):
         about = tuple(self._ids)
         return self._engine.reset(seed, options, self._global(env_ids), about=about, out=out)
 
-    def _begin_snapshot(self, env_ids: Sequence[int] | None = None) -> Ticket:
-        return self._engine.snapshot(self._global(env_ids))
-
-    def _snapshots(self, ticket: Ticket) -> list[Snapshot]:
-        return snapshots_of(ticket.result(), ticket.ids, self._life.description)
+    def _snapshots(self, ids: Sequence[int], states: list[Any]) -> list[Snapshot]:
+        return snapshots_of(states, ids, self._life.description)
 
     def _check_saved(self) -> None:
         """Refuse to save what cannot be made again."""
@@ -209,7 +223,7 @@ class BaseEnvs(Generic[Observations, Actions]):
         snapshots: Snapshot | Sequence[Snapshot],
         env_ids: Sequence[int] | None,
         *,
-        only_these: bool,
+        only_these: bool = False,
     ) -> Ticket:
         """Begin to restore; ``only_these`` says that only the observations of these are wanted."""
         if isinstance(env_ids, Iterable):
@@ -275,14 +289,16 @@ class BaseEnvs(Generic[Observations, Actions]):
         """
         if self._ids is not None:
             raise UsageError("a rollout buffer is for all environments: take that of the whole")
-        return self._engine.rollout_buffer(check_count("steps", steps))
+        with self._waiter.lock:
+            return self._engine.rollout_buffer(check_count("steps", steps))
 
     def stats(self) -> Stats:
         """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.
 
         It does not wait for environments.
         """
-        return self._life.stats()
+        with self._waiter.lock:
+            return self._life.stats()
 
     def _warn(self) -> None:
         """Issue the engine's warnings in the caller's frame."""
@@ -298,24 +314,28 @@ class BaseEnvs(Generic[Observations, Actions]):
         """The ids of these environments in the whole."""
         return [*range(self.num_envs)] if self._ids is None else [*self._ids]
 
-    def _groups(self, count: int) -> list[Self]:
-        """Split each worker's environments into groups: copies of this object with fewer ids."""
-        if not isinstance(count, int) or not 1 <= count <= self.num_envs:
-            raise UsageError(f"split({count!r}): take 1 to {self.num_envs} groups, one per env")
+    def split(self, groups: int) -> list[Self]:
+        """Split the environments into groups over the same workers, each with this whole API.
+
+        While one group steps, the caller can work on another. A group numbers its environments
+        from 0, but errors name them by their ids in the whole. Closing one group closes all.
+        """
+        if not isinstance(groups, int) or not 1 <= groups <= self.num_envs:
+            raise UsageError(f"split({groups!r}): take 1 to {self.num_envs} groups, one per env")
         if self._ids is not None:
             raise UsageError("a group cannot be split again: split the whole into more groups")
-        ids: list[list[int]] = [[] for _ in range(count)]
+        ids: list[list[int]] = [[] for _ in range(groups)]
         extra = 0  # the group that gets the next environment left over
         for span in self._backend.ranges:
-            share, left = divmod(len(span), count)
-            favoured = {(extra + k) % count for k in range(left)}
-            extra += left
+            share, left = divmod(len(span), groups)
             rest = iter(span)
-            for k, group in enumerate(ids):
-                group += islice(rest, share + (k in favoured))
+            for k, some in enumerate(ids):
+                some += islice(rest, share + ((k - extra) % groups < left))
+            extra += left
         return [self._group(some) for some in ids]
 
     def _group(self, ids: list[int]) -> Self:
+        """Return a copy of this object with fewer ids."""
         group = object.__new__(type(self))
         group.__dict__.update(self.__dict__)
         group.num_envs = len(ids)
@@ -335,31 +355,6 @@ class BaseEnvs(Generic[Observations, Actions]):
             partial(self[i].call, name) if value is Placeholder.METHOD else value
             for i, value in enumerate(values)
         ]
-
-    def _assign(self, name: str, values: Any) -> object:
-        """Set an attribute that the environments have."""
-        raise NotImplementedError
-
-    def _assigned(self, name: str, answers: list[Any]) -> None:
-        """Raise if some environments lack an assigned attribute, which a typo would add silently.
-
-        Raises:
-            AttributeError: Names these environments.
-        """
-        missing = [i for i, answer in enumerate(answers) if answer is Placeholder.MISSING]
-        if missing:
-            others = "" if len(missing) == len(answers) else "; it was set in the others"
-            raise AttributeError(
-                f"environments {name_ids(missing)} have no attribute {name!r}: to add it to them,"
-                f" call set_attr({name!r}, ...){others}{suggest(self, name)}"
-            )
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of this object, or else of every environment."""
-        if is_own(self, name):
-            super().__setattr__(name, value)
-        else:
-            self._assign(name, value)
 
     def _each(self, name: str, values: Any) -> list[Any]:
         """Return one value per environment; a list or tuple is that already, as in Gymnasium."""

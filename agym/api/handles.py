@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
 from gymnasium.envs.registration import EnvSpec
 
-from agym.api.base import BaseEnvs, is_own
+from agym.api.base import BaseEnvs, EnvProxy
+from agym.engine.batches.results import ResetResult, StepResult
+from agym.engine.calls.ticket import Ticket
+from agym.engine.snapshots import Snapshot
 from agym.protocol.attributes import Placeholder
 from agym.protocol.messages.completions import Description
 
 
-class Handle:
+class Handle(EnvProxy):
     """One environment of many, by its index.
 
     Attributes that the handle itself does not have are those of the environment or of a wrapper
@@ -24,7 +26,8 @@ class Handle:
     """
 
     index: int
-    _envs: Any
+    _envs: BaseEnvs[Any, Any]
+    _id: int  # in the whole, for a handle of a group
     _path: str
 
     def __init__(self, envs: BaseEnvs[Any, Any], index: int, path: str = "") -> None:
@@ -33,25 +36,19 @@ class Handle:
         own = self.__dict__
         own["_envs"] = envs
         own["index"] = index
+        own["_id"] = index if envs._ids is None else envs._ids[index]
         own["_path"] = path
         own["observation_space"] = envs.single_observation_space
         own["action_space"] = envs.single_action_space
 
     @property
-    def _ids(self) -> Sequence[int]:
-        ids: Sequence[int] = self._envs._global([self.index])
-        return ids
-
-    @property
     def closed(self) -> bool:
         """Whether the environment is closed, alone or with all others."""
-        closed: bool = self._envs._life.is_closed(self._ids[0])
-        return closed
+        return self._envs._life.is_closed(self._id)
 
     @property
     def _description(self) -> Description:
-        described: Description = self._envs._life.description(self._ids[0])
-        return described
+        return self._envs._life.description(self._id)
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -77,24 +74,32 @@ class Handle:
         """
         return self if self._path else type(self)(self._envs, self.index, "unwrapped.")
 
-    def _assign(self, name: str, value: Any) -> None:
-        raise NotImplementedError
+    def _begin_reset(self, seed: int | None, options: dict[str, Any] | None) -> Ticket:
+        seeds = None if seed is None else [seed]
+        return self._envs._engine.reset(seeds, options, [self._id], about=(self._id,))
+
+    def _begin_restore(self, snapshot: Snapshot) -> Ticket:
+        return self._envs._begin_restore([snapshot], [self.index], only_these=True)
+
+    def _one_reset(self, result: ResetResult[Any]) -> tuple[Any, dict[str, Any]]:
+        return self._envs._format.observation(result.observations), result.infos[0]
+
+    def _one_step(self, result: StepResult[Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation = self._envs._format.observation(result.observations)
+        reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
+        return observation, reward, terminated, truncated, result.infos[0]
+
+    def _one_snapshot(self, states: list[Any]) -> Snapshot:
+        return self._envs._snapshots([self._id], states)[0]
 
     def _found(self, name: str, value: Any) -> Any:
         """Return an attribute's value; a method becomes a function that calls it."""
         if value is Placeholder.MISSING:
-            raise AttributeError(f"environment {self._ids[0]} has no attribute {name!r}")
+            raise AttributeError(f"environment {self._id} has no attribute {name!r}")
         return partial(self.call, name) if value is Placeholder.METHOD else value
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the handle, or else of the environment."""
-        if is_own(self, name):
-            super().__setattr__(name, value)
-        else:
-            self._assign(name, value)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are handles of the same environment, and of the same object inside it."""
@@ -104,7 +109,7 @@ class Handle:
         return hash(self._identity())
 
     def _identity(self) -> tuple[int, int, str]:
-        return id(self._envs._engine), self._ids[0], self._path
+        return id(self._envs._engine), self._id, self._path
 
     def __repr__(self) -> str:
         inner = ".unwrapped" if self._path else ""

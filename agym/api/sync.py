@@ -8,25 +8,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import gymnasium
 
 from agym._system.defer_signals import Uninterrupted
-from agym.api.base import BaseEnvs, has_own, suggest
+from agym.api.base import BaseEnvs, EnvProxy, T, has_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import SyncWaiter, close_quickly
-from agym.engine.batches.out_target import RolloutBuffer
 from agym.engine.batches.results import Batch, ResetResult, StepResult
 from agym.engine.calls.ticket import Ticket
 from agym.engine.engine import Engine
 from agym.engine.snapshots import Snapshot
-from agym.engine.stats import Stats
 from agym.errors import AgymError, NothingSentError, UsageTypeError
-from agym.protocol.arguments import check_batch_size
+from agym.protocol.arguments import check_batch_size, parse_env_ids
 from agym.protocol.attributes import Placeholder, has_attribute
 from agym.protocol.infos.vector import VectorInfos
+from agym.protocol.messages.failures import name_ids
 from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
 from agym.protocol.typing import Actions, EnvAction, EnvObservation, Observations
 
@@ -59,22 +59,21 @@ class Envs(BaseEnvs[Observations, Actions]):
         self._waiter = SyncWaiter(engine)
         self._closing = threading.RLock()
         try:
-            self._do(self._life.open)
-            self._describe()
+            self._call(lambda _: self._describe(), self._life.open)
         except BaseException:
             with contextlib.suppress(AgymError):
                 self.close()
             raise
 
-    def _do(self, begin: Callable[..., Ticket], *arguments: Any) -> Any:
-        """Begin an operation and wait for its result."""
+    def _call(self, wrap: Callable[[Any], T], begin: Callable[..., Ticket], *arguments: Any) -> T:
+        """Begin an operation, wait for its result, and return what ``wrap`` makes of that."""
         with Uninterrupted():
             with self._waiter.lock:
                 ticket = begin(*arguments)
             self._waiter.wait(ticket)
         if self._notices:
             self._warn()
-        return ticket.result()
+        return wrap(ticket.result())
 
     def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
         """Step, and return arrays."""
@@ -99,7 +98,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             raise result.error
         return result.value
 
-    def _begin(self, begin: Callable[..., Ticket], *arguments: Any) -> Ticket:
+    def _begin(self, begin: Callable[..., T], *arguments: Any) -> T:
         """Begin an operation for a later :meth:`_wait`."""
         with Uninterrupted(), self._waiter.lock:
             return begin(*arguments)
@@ -112,8 +111,7 @@ class Envs(BaseEnvs[Observations, Actions]):
 
     def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until an operation has ended, or for some seconds; the operation goes on."""
-        with Uninterrupted():
-            self._waiter.wait(ticket, seconds)
+        self._waiter.waiting(ticket, seconds)
         if self._notices:
             self._warn()
 
@@ -145,8 +143,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        out = self._format.check_out(out)
-        return self._format.reset(self._do(self._begin_reset, seed, options, env_ids, out))
+        return self._call(self._format.reset, self._begin_reset, seed, options, env_ids, out)
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
@@ -195,8 +192,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         """
         ids = self._global(env_ids)
         self._engine.refuse_in_place(ids)
-        with Uninterrupted(), self._waiter.lock:
-            self._engine.send(actions, ids, self._ready)
+        self._begin(self._engine.send, actions, ids, self._ready)
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
@@ -220,9 +216,8 @@ class Envs(BaseEnvs[Observations, Actions]):
         engine, waiter = self._engine, self._waiter
         with Uninterrupted():
             while batch is None:
-                left = None if end is None else max(0.0, end - time.monotonic())
                 with waiter.lock:
-                    receiver = engine.expect(self._ready, min_envs, left)
+                    receiver = engine.expect(self._ready, min_envs, end)
                 try:
                     waiter.wait(receiver)
                     with waiter.lock:
@@ -244,14 +239,6 @@ class Envs(BaseEnvs[Observations, Actions]):
                 return  # another thread took the last
             yield batch
 
-    def split(self, groups: int) -> list[Self]:
-        """Split the environments into groups over the same workers, each with this whole API.
-
-        While one group steps, the caller can work on another. A group numbers its environments
-        from 0, but errors name them by their ids in the whole. Closing one group closes all.
-        """
-        return self._groups(groups)
-
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
         """Render all environments, or some of them: a frame each, in ascending order of ids.
 
@@ -265,11 +252,11 @@ class Envs(BaseEnvs[Observations, Actions]):
             EnvError: An environment raised.
             WorkerDied: A worker ended.
         """
-        return list(self._do(self._begin_ask, Render(), env_ids))
+        return self._call(list, self._engine.ask, Render(), self._global(env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a method of every environment, or read an attribute; return a list of results."""
-        return list(self._do(self._begin_ask, Call(name, args, kwargs)))
+        return self._call(list, self._engine.ask, Call(name, args, kwargs), self._ids)
 
     def get_attr(self, name: str) -> list[Any]:
         """Read an attribute of every environment or of a wrapper around it; dots are allowed.
@@ -279,7 +266,9 @@ class Envs(BaseEnvs[Observations, Actions]):
         Raises:
             AttributeError: An environment does not have it.
         """
-        return self._attributes(name, self._do(self._begin_ask, GetAttr(name)))
+        return self._call(
+            partial(self._attributes, name), self._engine.ask, GetAttr(name), self._ids
+        )
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of every environment.
@@ -288,16 +277,27 @@ class Envs(BaseEnvs[Observations, Actions]):
             name: The attribute, dots allowed.
             values: A list or tuple with a value per environment, or one value for all.
         """
-        self._do(self._begin_ask, SetAttr(name, self._each(name, values)))
+        message = SetAttr(name, self._each(name, values))
+        self._call(lambda _: None, self._engine.ask, message, self._ids)
 
     def _assign(self, name: str, values: Any, *, optional: bool = False) -> bool:
-        """Set an attribute that environments have; return whether any has it."""
+        """Set an attribute that environments have; return whether any has it, if ``optional``.
+
+        Raises:
+            AttributeError: Some lack it, to which a typo would add it silently.
+        """
         message = SetAttr(name, self._each(name, values), create=False)
-        answers = self._do(self._begin_ask, message)
-        if optional and all(answer is Placeholder.MISSING for answer in answers):
+        answers = self._call(list, self._engine.ask, message, self._ids)
+        missing = [i for i, answer in enumerate(answers) if answer is Placeholder.MISSING]
+        if not missing:
+            return True
+        if optional and len(missing) == len(answers):
             return False
-        self._assigned(name, answers)
-        return True
+        others = "" if len(missing) == len(answers) else "; it was set in the others"
+        raise AttributeError(
+            f"environments {name_ids(missing)} have no attribute {name!r}: to add it to them,"
+            f" call set_attr({name!r}, ...){others}{suggest(self, name)}"
+        )
 
     def snapshot(self, env_ids: Sequence[int] | None = None) -> list[Snapshot]:
         """Take the states of all environments, or some of them, as values.
@@ -324,9 +324,8 @@ class Envs(BaseEnvs[Observations, Actions]):
             SnapshotError: The state of one cannot be copied; the message says why, and what to do.
             ResetNeededError: One was not reset, or raised since.
         """
-        ticket = self._begin(self._begin_snapshot, env_ids)
-        self._wait(ticket)
-        return self._snapshots(ticket)
+        ids = parse_env_ids(self._global(env_ids), self._engine.num_envs)
+        return self._call(partial(self._snapshots, ids), self._engine.snapshot, ids)
 
     def restore(
         self, snapshots: Snapshot | Sequence[Snapshot], env_ids: Sequence[int] | None = None
@@ -347,8 +346,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             SnapshotError: A snapshot is of another kind of environment.
             EnvError: It could not be restored; the environment must be reset or restored.
         """
-        begin = partial(self._begin_restore, only_these=False)
-        return self._format.reset(self._do(begin, snapshots, env_ids))
+        return self._call(self._format.reset, self._begin_restore, snapshots, env_ids)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the whole run to a file, from which :func:`agym.restore_envs` continues it.
@@ -361,19 +359,6 @@ class Envs(BaseEnvs[Observations, Actions]):
         """
         self._check_saved()
         self._recipe.save(path, self.snapshot())
-
-    def stats(self) -> Stats:
-        """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.
-
-        It does not wait for environments.
-        """
-        with self._waiter.lock:
-            return super().stats()
-
-    def rollout_buffer(self, steps: int) -> RolloutBuffer:
-        """Make memory for some steps; see :meth:`agym.AsyncEnvs.rollout_buffer`."""
-        with self._waiter.lock:
-            return super().rollout_buffer(steps)
 
     def restart(self, env_ids: Sequence[int] | None = None) -> list[int]:
         """Replace environments, which must be reset then.
@@ -400,28 +385,19 @@ class Envs(BaseEnvs[Observations, Actions]):
         self._close_all()
 
     def _close_all(self, *, fast: bool = False) -> None:
+        error: BaseException | None = None
+        closing, waiter = self._life.closing(fast=fast), self._waiter
         with self._closing:  # a second thread waits for the first
-            error = self._close(fast=fast)
+            while self._pages:
+                self._pages.pop().close()
+            with Uninterrupted():
+                while measure := self._begin(next, closing, None):
+                    waiter.wait(*measure)
+                    error = measure[0].error
+                waiter.wait_until_unused()
+                self._life.release()
         if error is not None:
             raise error
-
-    def _close(self, *, fast: bool) -> BaseException | None:
-        """Close everything; return the error that environments raised."""
-        error: BaseException | None = None
-        while self._pages:
-            self._pages.pop().close()
-        closing, waiter = self._life.closing(fast=fast), self._waiter
-        with Uninterrupted():
-            while True:
-                with waiter.lock:
-                    measure = next(closing, None)
-                if measure is None:
-                    break
-                waiter.wait(*measure)
-                error = measure[0].error
-            waiter.wait_until_unused()
-            self._life.release()
-        return error
 
     def _leave(self) -> None:
         """Close at interpreter shutdown; daemon threads that still use the engine stay blocked."""
@@ -471,35 +447,33 @@ class Envs(BaseEnvs[Observations, Actions]):
         """The innermost environments: ``envs.unwrapped.gravity`` is a list of values."""
         return Broadcast(self, "unwrapped")
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return self._broadcast(name)
+    if TYPE_CHECKING:
 
-    def _broadcast(self, name: str) -> Any:
-        values = self._do(self._begin_ask, GetAttr(name))
+        def __getattr__(self, name: str) -> Any: ...
+
+    def _look_up(self, name: str) -> Any:
+        values = self._call(list, self._engine.ask, GetAttr(name), self._ids)
         if any(value is Placeholder.METHOD for value in values):
             return partial(self.call, name)
         return self._attributes(name, values)
 
 
-class Broadcast:
+class Broadcast(EnvProxy):
     """An object inside every environment, by its path; attributes are lists of values."""
 
     def __init__(self, envs: Envs, path: str) -> None:
         self._envs = envs
         self._path = path
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return self._envs._broadcast(f"{self._path}.{name}")
+    if TYPE_CHECKING:
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            super().__setattr__(name, value)
-        else:
-            self._envs._assign(f"{self._path}.{name}", value)
+        def __getattr__(self, name: str) -> Any: ...
+
+    def _look_up(self, name: str) -> Any:
+        return self._envs._look_up(f"{self._path}.{name}")
+
+    def _assign(self, name: str, value: Any) -> None:
+        self._envs._assign(f"{self._path}.{name}", value)
 
     def __repr__(self) -> str:
         return f"Broadcast({self._envs!r}, {self._path!r})"
@@ -531,35 +505,24 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[EnvObservation, dict[str, Any]]:
         """Reset the environment; return ``observation, info``."""
-        envs = self._envs
-        seeds = None if seed is None else [seed]
-        ids = envs._global([self.index])
-        reset = partial(envs._engine.reset, about=tuple(ids))
-        observations, infos = envs._do(reset, seeds, options, ids)
-        return envs._format.observation(observations), infos[0]
+        return self._envs._call(self._one_reset, self._begin_reset, seed, options)
 
     def step(self, action: EnvAction) -> tuple[EnvObservation, float, bool, bool, dict[str, Any]]:
         """Step the environment; return ``observation, reward, terminated, truncated, info``."""
-        envs = self._envs
-        result = envs._step([action], envs._global([self.index]))
-        observation = envs._format.observation(result.observations)
-        reward, terminated, truncated = (column.tolist()[0] for column in result[1:4])
-        return observation, reward, terminated, truncated, result.infos[0]
+        return self._one_step(self._envs._step([action], [self._id]))
 
     def render(self) -> Any:
         """Render the environment."""
-        return self._envs.render([self.index])[0]
+        return self._ask(Render())
 
     def snapshot(self) -> Snapshot:
         """Take the environment's state as a value; see :meth:`Envs.snapshot`."""
-        return self._envs.snapshot([self.index])[0]
+        envs = self._envs
+        return envs._call(self._one_snapshot, envs._engine.snapshot, [self._id])
 
     def restore(self, snapshot: Snapshot) -> tuple[EnvObservation, dict[str, Any]]:
         """Continue from a snapshot; return ``observation, info``; see :meth:`Envs.restore`."""
-        envs = self._envs
-        begin = partial(envs._begin_restore, only_these=True)
-        observations, infos = envs._do(begin, [snapshot], [self.index])
-        return envs._format.observation(observations), infos[0]
+        return self._envs._call(self._one_reset, self._begin_restore, snapshot)
 
     def branch(self, count: int | None = None, *, into: Sequence[int] | None = None) -> list[Self]:
         """Let other environments continue from where this one is; return their handles.
@@ -586,8 +549,9 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         """
         envs = self._envs
         others = envs._others(self.index, count, into)
-        envs._do(partial(envs._begin_restore, only_these=True), self.snapshot(), others)
-        return [type(self)(self._envs, i) for i in others]
+        begin = partial(envs._begin_restore, only_these=True)
+        envs._call(lambda _: None, begin, self.snapshot(), others)
+        return [type(self)(envs, i) for i in others]
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method, or read an attribute."""
@@ -608,18 +572,18 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def _assign(self, name: str, value: Any) -> None:
         if not self.set_wrapper_attr(name, value, force=False):
             raise AttributeError(
-                f"environment {self._ids[0]} has no attribute {name!r}: to add it, call"
+                f"environment {self._id} has no attribute {name!r}: to add it, call"
                 f" set_attr({name!r}, ...){suggest(self, name)}"
             )
 
     def _ask(self, message: Message) -> Any:
         envs = self._envs
-        return envs._do(envs._begin_ask, message, [self.index])[0]
+        return envs._call(itemgetter(0), envs._engine.ask, message, [self._id])
 
     def close(self) -> None:
         """Close this environment alone. Idempotent."""
         if not self.closed:
-            self._envs._do(self._envs._engine.close_env, self._ids[0])
+            self._envs._call(lambda _: None, self._envs._engine.close_env, self._id)
 
     # ---------------------------------------------------------------- for Gymnasium's wrappers
 
@@ -659,7 +623,9 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     def _np_random(self) -> Any:  # type: ignore[override]
         return self.get_attr("unwrapped._np_random")
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def _look_up(self, name: str) -> Any:
         return self.get_attr(name)

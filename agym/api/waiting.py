@@ -7,7 +7,6 @@ descriptors. No other code waits for a ticket.
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 import types
@@ -22,11 +21,8 @@ from typing import Any
 from agym._system.defer_signals import RECHECK_SECONDS, Interruptible, Uninterrupted
 from agym._system.fork_safety import abandon_in_forks
 from agym._system.platform import sleep_on
-from agym.backends.spinning import (
-    HOLD_SECONDS,
-    SPIN_SECONDS,
-    give_way,
-)
+from agym.backends.outbox import Bell
+from agym.backends.spinning import HOLD_SECONDS, SPIN_SECONDS, give_way
 from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.engine import Engine
 from agym.protocol.messages.operations import Close, Make, Step
@@ -40,30 +36,6 @@ UNCOUNTED = (Make, Close)
 
 # Let the event loop run at least this often, even if results are always there in time.
 TURN_SECONDS = 1e-3
-
-
-class Alarm:
-    """Wakes a thread that sleeps on descriptors."""
-
-    def __init__(self) -> None:
-        """Open a socket pair, which is closed with this object."""
-        self._ends = socket.socketpair()
-        for end in self._ends:
-            end.setblocking(False)
-        self.descriptor = self._ends[0].fileno()
-
-    def __del__(self) -> None:
-        for end in getattr(self, "_ends", ()):  # there may have been no descriptors left
-            end.close()
-
-    def ring(self) -> None:
-        """Make the descriptor readable."""
-        with suppress(BlockingIOError):  # the buffer is full: the descriptor is readable already
-            self._ends[1].send(b"!")
-
-    def clear(self) -> None:
-        with suppress(BlockingIOError):
-            self._ends[0].recv(1000)
 
 
 class SyncWaiter:
@@ -96,7 +68,7 @@ class SyncWaiter:
         # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
         self._asleep: Mapping[int, int] | None = None
-        self._alarm: Alarm | None = None
+        self._alarm: Bell | None = None
         self._followers: list[threading.Condition] = []
         abandon_in_forks(self)
 
@@ -109,50 +81,40 @@ class SyncWaiter:
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for some seconds."""
         end = None if seconds is None else time.monotonic() + seconds
-        now = time.perf_counter()
+        begun = now = time.perf_counter()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             with self.lock:
                 self._engine.look_after()
-        try:
-            times = self._await(ticket, end)
-        finally:
-            if not ticket.done:
-                self.late = ticket
-        if times is not None and ticket.kind not in UNCOUNTED:
-            self._traffic.waited += times[1] - times[0]
-        hooks = self._hooks
-        if hooks.all:
-            if times is not None:
-                hooks.after_wait(ticket.message.name, *times, in_task=False)
-            if hooks.holds and is_step_result(ticket):
-                with self._traffic.holding(), Interruptible():
-                    hooks.hold(until(ticket, end))
-
-    def waiting(self, ticket: Ticket) -> None:
-        """Wait until a ticket is done, without being interrupted by signals in between."""
-        with Uninterrupted():
-            self.wait(ticket)
-
-    def _await(self, ticket: Ticket, end: float | None) -> tuple[float, float] | None:
-        """Wait, and return when that began and ended; ``None`` if the ticket was done."""
         news, envs = self._backend.news, self._engine.envs_until_wake
 
         def ready() -> bool:
             return ticket.done or (news(envs) and self._ready(ticket))
 
-        if ready():
-            return None
-        begun = time.perf_counter()
-        # While another thread leads, spinning would take the core that the leader needs.
-        alone = self._leader is None
-        slept = not (alone and self._spinning.spin(ready))
-        if slept:
-            self._sleep(ticket, end)
-        now = time.perf_counter()
-        if alone:
-            self._spinning.learn(now - begun, slept=slept)
-        return begun, now
+        waited = not ready()
+        if waited:
+            # While another thread leads, spinning would take the core that the leader needs.
+            alone = self._leader is None
+            slept = not (alone and self._spinning.spin(ready))
+            if slept:
+                self._sleep(ticket, end)
+            now = time.perf_counter()
+            if alone:
+                self._spinning.learn(now - begun, slept=slept)
+            if ticket.kind not in UNCOUNTED:
+                self._traffic.waited += now - begun
+        hooks = self._hooks
+        if hooks.all:
+            if waited:
+                hooks.after_wait(ticket.message.name, begun, now, in_task=False)
+            if hooks.holds and is_step_result(ticket):
+                with self._traffic.holding(), Interruptible():
+                    hooks.hold(until(ticket, end))
+
+    def waiting(self, ticket: Ticket, seconds: float | None = None) -> None:
+        """Do the same as :meth:`wait`, without being interrupted by signals in between."""
+        with Uninterrupted():
+            self.wait(ticket, seconds)
 
     def _ready(self, ticket: Ticket) -> bool:
         with self.lock:
@@ -169,31 +131,30 @@ class SyncWaiter:
                     else:
                         self._follow(ticket, end)
             finally:
+                if not ticket.done:
+                    self.late = ticket
                 if self._leader is None and self._followers:
                     self._followers[0].notify()
 
     def _lead(self, ticket: Ticket, end: float | None) -> None:
         """Sleep on the backend's descriptors."""
         backend, engine = self._backend, self._engine
-        alarm = self._alarm = self._alarm or Alarm()
+        alarm = self._alarm = self._alarm or Bell()
         before, self._leader = self._leader, get_ident()
         ticket.on_done(self._wake)
         try:
             while True:
                 backend.park(engine.envs_until_wake)
                 engine.poll()
-                deadline = engine.expire()
-                if ticket.done or (end is not None and time.monotonic() >= end):
+                seconds = sleep_limit(engine, end)
+                if ticket.done or seconds <= 0.0:
                     return
-                limits = [RECHECK_SECONDS]
-                limits += [] if deadline is None else [deadline]
-                limits += [] if end is None else [end - time.monotonic()]
                 self._asleep = backend.waitables()
                 descriptors = {**self._asleep, alarm.descriptor: EVENT_READ}
                 held = self.lock._release_save()
                 try:
                     with Interruptible():
-                        sleep_on(descriptors, max(0.0, min(limits)))
+                        sleep_on(descriptors, seconds)
                 finally:
                     self.lock._acquire_restore(held)
                     self._asleep = None
@@ -225,14 +186,11 @@ class SyncWaiter:
         self._engine.poll()
         try:
             while not ticket.done and self._leader is not None:
-                deadline = self._engine.expire()
-                if ticket.done or (end is not None and time.monotonic() >= end):
+                seconds = sleep_limit(self._engine, end)
+                if ticket.done or seconds <= 0.0:
                     return
-                limits = [RECHECK_SECONDS]
-                limits += [] if deadline is None else [deadline]
-                limits += [] if end is None else [end - time.monotonic()]
                 with Interruptible():
-                    turn.wait(max(0.0, min(limits)))
+                    turn.wait(seconds)
         finally:
             self._followers.remove(turn)
             ticket.remove_callback(turn.notify)
@@ -271,6 +229,12 @@ def close_quickly(engine: Engine) -> None:
         life.release()
 
 
+def sleep_limit(engine: Engine, end: float | None = None) -> float:
+    """Expire late calls; return for how many seconds to sleep at most before that is due again."""
+    limits = [RECHECK_SECONDS, engine.expire(), None if end is None else end - time.monotonic()]
+    return min(limit for limit in limits if limit is not None)
+
+
 def is_step_result(ticket: Ticket) -> bool:
     """Whether a ticket has the result of steps, which hooks may hold back; errors are not."""
     return ticket.done and ticket.kind in (Step, Receive) and ticket.error is None
@@ -285,6 +249,7 @@ class AsyncWaiter:
     """Waits on the running event loop, which runs other tasks meanwhile.
 
     Attributes:
+        hooks: The hooks; while there are any, :meth:`wait` is needed for a ticket that is done.
         turn_at: When the loop must turn at the latest, even if results are always there in time.
         lock: A lock in name only: one thread uses the engine.
     """
@@ -296,7 +261,7 @@ class AsyncWaiter:
         self._backend = engine.backend
         self._spinning = self._backend.spinning
         self._spinning.limit = SPIN_SECONDS  # the loop has other things to do
-        self._hooks = engine.hooks
+        self.hooks = engine.hooks
         self._traffic = engine.traffic
         self._look_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -306,19 +271,7 @@ class AsyncWaiter:
         self._parked = False
         self.turn_at = 0.0
 
-    async def wait_at_most(self, ticket: Ticket, seconds: float) -> None:
-        """Wait until a ticket is done, or for some seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.waiting(ticket)
-        except TimeoutError:
-            return
-
     @types.coroutine
-    def waiting(self, ticket: Ticket) -> Generator[Any, None, None]:
-        """Return :meth:`wait` as a coroutine."""
-        yield from self.wait(ticket)
-
     def wait(self, ticket: Ticket) -> Generator[Any, None, None]:
         """Wait until a ticket is done."""
         begun = now = time.perf_counter()
@@ -340,7 +293,7 @@ class AsyncWaiter:
             self._spinning.learn(now - begun, slept=slept)
             if ticket.kind not in UNCOUNTED:
                 self._traffic.waited += now - begun
-        hooks = self._hooks
+        hooks = self.hooks
         if hooks.all:
             if waited:
                 hooks.after_wait(ticket.message.name, begun, now, in_task=True)
@@ -352,10 +305,7 @@ class AsyncWaiter:
         elif now > self.turn_at:
             yield from self.let_loop_turn()
 
-    @property
-    def has_more_to_do(self) -> bool:
-        """Whether :meth:`wait` is needed for a ticket that is done."""
-        return bool(self._hooks.all)
+    waiting = wait  # as :class:`SyncWaiter` names what plug-ins call
 
     @types.coroutine
     def let_loop_turn(self) -> Generator[Any, None, None]:
@@ -389,7 +339,10 @@ class AsyncWaiter:
 
         def wake() -> None:
             self._sleepers -= 1
-            self._stop_watching()
+            if not self._sleepers and self._parked:  # the workers need not wake this process
+                self._parked = False
+                self._backend.unpark()
+                self._cancel_timer()
             if not woken.done():
                 woken.set_result(None)
 
@@ -397,18 +350,8 @@ class AsyncWaiter:
         ticket.on_done(wake)
         self._traffic.lag.follow(loop)
         self._sleepers += 1
-        try:
-            self._park(loop)
-            yield from woken
-        finally:
-            self._stop_watching()
-
-    def _stop_watching(self) -> None:
-        """Tell the workers not to wake this process if nothing here sleeps."""
-        if not self._sleepers and self._parked:
-            self._parked = False
-            self._backend.unpark()
-            self._cancel_timer()
+        self._park(loop)
+        yield from woken
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
         """Arrange to be woken, and take in completions that came just before."""
@@ -416,10 +359,9 @@ class AsyncWaiter:
         self._backend.park(self._engine.envs_until_wake)
         self._engine.poll()
         self._watch(loop)
-        deadline = self._engine.expire()
+        seconds = sleep_limit(self._engine)
         self._cancel_timer()
-        delay = RECHECK_SECONDS if deadline is None else min(RECHECK_SECONDS, deadline)
-        self._timer = loop.call_later(delay, self._wake)
+        self._timer = loop.call_later(seconds, self._wake)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -448,17 +390,13 @@ class AsyncWaiter:
         if wanted == self._watched:
             return
         try:
-            for descriptor, events in self._watched.items():
-                gone = events & ~wanted.get(descriptor, 0)
-                if gone & EVENT_READ:
-                    loop.remove_reader(descriptor)
-                if gone & EVENT_WRITE:
-                    loop.remove_writer(descriptor)
-            for descriptor, events in wanted.items():
-                new = events & ~self._watched.get(descriptor, 0)
-                if new & EVENT_READ:
+            for descriptor, _ in self._watched.items() - wanted.items():
+                loop.remove_reader(descriptor)
+                loop.remove_writer(descriptor)
+            for descriptor, events in wanted.items() - self._watched.items():
+                if events & EVENT_READ:
                     loop.add_reader(descriptor, self._wake)
-                if new & EVENT_WRITE:
+                if events & EVENT_WRITE:
                     loop.add_writer(descriptor, self._wake)
         except NotImplementedError:  # asyncio's default loop on Windows
             ring = partial(_wake_on, loop, weakref.ref(self))

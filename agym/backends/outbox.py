@@ -1,6 +1,6 @@
 """A thread-safe queue of completions, with a bell that wakes the sleeping caller.
 
-Each side uses one end of a socket pair. The bell rings once per sleep, when enough environments
+The bell rings once per sleep, when enough environments
 have completed something or one has failed: to be woken for each of them would take the GIL from the
 threads that the caller waits for.
 """
@@ -21,6 +21,36 @@ from agym.protocol.messages.completions import Completion
 _READ = 64
 
 
+class Bell:
+    """A pair of sockets, by which one thread wakes another that sleeps on descriptors."""
+
+    def __init__(self) -> None:
+        self._ends = socket.socketpair()
+        for end in self._ends:
+            end.setblocking(False)
+
+    @property
+    def descriptor(self) -> int:
+        """What becomes readable when the bell rings."""
+        return self._ends[0].fileno()
+
+    def ring(self) -> None:
+        # The buffer is full of rings, or the sockets are closed: nobody waits.
+        with contextlib.suppress(OSError):
+            self._ends[1].send(b"!")
+
+    def clear(self) -> None:
+        """Discard the rings so far."""
+        with contextlib.suppress(BlockingIOError):
+            self._ends[0].recv(_READ)
+
+    def close(self) -> None:
+        for end in getattr(self, "_ends", ()):  # there may have been no descriptors left
+            end.close()
+
+    __del__ = close
+
+
 class Outbox:
     """A queue that any thread fills and the caller's thread empties.
 
@@ -37,9 +67,7 @@ class Outbox:
         self._envs_put = self._envs_taken = self._wake_at = 0
         # Whether there may be an item that wakes the caller whatever it waits for.
         self._alarming = False
-        self._ours, self._theirs = socket.socketpair()
-        self._ours.setblocking(False)
-        self._theirs.setblocking(False)
+        self._bell = Bell()
         # Guards the flag. Acquiring it is the fence of the handshake, with and without a GIL: the
         # caller sets the flag and then looks, the other side puts and then looks.
         # Reentrant, since the garbage collector may close a forgotten backend while it is held.
@@ -66,9 +94,7 @@ class Outbox:
         with self._lock:
             rings, self._asleep = self._asleep, False
             if rings:
-                # The buffer is full of bells, or the sockets are closed: nobody waits.
-                with contextlib.suppress(OSError):
-                    self._theirs.send(b"!")
+                self._bell.ring()
                 if self.on_ring is not None:
                     self.on_ring()
 
@@ -115,7 +141,7 @@ class Outbox:
 
     def waitables(self) -> Mapping[int, int]:
         """Return the descriptor that a bell makes readable."""
-        return {self._ours.fileno(): EVENT_READ}
+        return {self._bell.descriptor: EVENT_READ}
 
     def park(self, envs: int = 1) -> None:
         """Note that the caller is about to sleep until ``envs`` more environments are there."""
@@ -127,16 +153,13 @@ class Outbox:
         """Note that the caller is awake, and discard the bells so far."""
         with self._lock:
             self._asleep = False
-        with contextlib.suppress(BlockingIOError):
-            self._ours.recv(_READ)
+        self._bell.clear()
 
     def abandon(self) -> None:
         """Close the sockets in a forked child, without the lock."""
-        self._ours.close()
-        self._theirs.close()
+        self._bell.close()
 
     def close(self) -> None:
         """Close the sockets, which no thread may be about to use."""
         with self._lock:
-            self._ours.close()
-            self._theirs.close()
+            self._bell.close()

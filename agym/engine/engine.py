@@ -13,7 +13,6 @@ other parts, which carry the calls out, are the engine's own, and none refers ba
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -182,8 +181,8 @@ class Engine:
             sent.drop(ids, ready)
             raise
 
-    def expect(self, ready: ReadyQueue, count: int, timeout: float | None) -> Receiver:
-        """Begin to wait for a batch: the receiver is done when there is one, or on timeout.
+    def expect(self, ready: ReadyQueue, count: int, deadline: float | None) -> Receiver:
+        """Begin to wait for a batch: the receiver is done when there is one, or at the deadline.
 
         Raises:
             NothingSentError: There is no step that was sent and not received.
@@ -191,8 +190,7 @@ class Engine:
         self.life.opened()
         self.poll()
         receiver = Receiver(ready, count)
-        if timeout is not None:
-            receiver.deadline = time.monotonic() + timeout
+        receiver.deadline = deadline
         self._collector.sent.wait(receiver)
         return receiver
 

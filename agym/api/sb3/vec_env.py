@@ -145,7 +145,7 @@ class AgymVecEnv(VecEnv):
         self._pending = None
         options = PerEnvOptions({i: given for i, given in enumerate(self._options) if given})
         try:
-            result = self.runner._do(self.runner._engine.reset, self._seeds, options)
+            result = self.runner._call(tuple, self.runner._engine.reset, self._seeds, options)
         finally:  # seeds and options are for this reset, even if it fails
             self._reset_seeds()
             self._reset_options()
@@ -331,7 +331,7 @@ class AgymVecEnv(VecEnv):
         if not ids:
             return []
         asked = sorted({*ids})
-        answers = self.runner._do(self.runner._begin_ask, Call(function, arguments), asked)
+        answers = self.runner._call(list, self.runner._engine.ask, Call(function, arguments), asked)
         by_id = dict(zip(asked, answers, strict=True))
         return [by_id[i] for i in ids]
 
