@@ -11,7 +11,7 @@ and takes them over one by one. The two count as one worker: if either dies, bot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol
@@ -192,6 +192,10 @@ class Pool:
     def worker_of(self, env_id: int) -> int:
         """Return the worker of an environment."""
         return next(worker for worker, ids in enumerate(self.ranges) if env_id in ids)
+
+    def workers_of(self, ids: Iterable[int]) -> set[int]:
+        """Return the workers of environments."""
+        return {self.worker_of(i) for i in ids}
 
     def running(self, worker: int) -> int | None:
         """Return the environment that a worker is running, if known."""

@@ -16,9 +16,8 @@ continues where the environment was, so its next step is an ordinary one.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from agym.backends.pool import Pool
@@ -27,6 +26,7 @@ from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.episodes import Episodes
 from agym.engine.faults.fault_log import FaultLog
 from agym.engine.faults.policy import BudgetExceeded, FaultPolicy, RestartBudget
+from agym.engine.faults.replacements import Replacements
 from agym.engine.opened import EnvRows
 from agym.engine.status import EnvStatus
 from agym.errors import Fault
@@ -36,21 +36,6 @@ from agym.protocol.arguments import Ids, runs
 from agym.protocol.messages.completions import Completion, Payload
 from agym.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_envs
 from agym.protocol.messages.operations import FAULT, OPEN, CloseEnv, Load, Restart, Save
-
-
-@dataclass(slots=True)
-class Replacement:
-    """What is known of an environment while it is being replaced.
-
-    Attributes:
-        requested: The caller asked for it, so a failure is raised at once.
-        part: The call to send to the replacement again.
-        cancelled: The number of an operation whose completion may still arrive, and is dropped.
-    """
-
-    requested: bool = False
-    part: Ticket | None = None
-    cancelled: int | None = None
 
 
 class Recovery:
@@ -81,7 +66,7 @@ class Recovery:
         self.episodes = Episodes(policy, options, dispatcher, rows)
         self.fault_log = FaultLog(policy, options, dispatcher, rows, self.episodes)
         self.pending: dict[int, Fault] = {}
-        self.recovering: dict[int, Replacement] = {}
+        self.recovering = Replacements()
         self.restarts = [0] * len(backend.ranges)
         self.on_replace: Callable[[int], None] = lambda worker: None
         self._status = status
@@ -93,8 +78,6 @@ class Recovery:
         self._dead: set[int] = set()
         # Workers that are being ended because they could not make their environments.
         self._failed_replacements: set[int] = set()
-        # Completions for parts of calls that are not sent again.
-        self._failed: deque[Completion] = deque()
 
     # ---------------------------------------------------------------- completions
 
@@ -106,8 +89,7 @@ class Recovery:
         if number == FAULT:
             self._on_worker_death(problems[0])
         elif ticket is not None:
-            cancelled = {i for i, each in self.recovering.items() if each.cancelled == number}
-            ids = tuple(i for i in range(start, stop) if i not in cancelled)
+            ids = self.recovering.without_cancelled(number, range(start, stop))
             if ticket.kind is Restart:
                 self._on_restarted(problems)
             elif ticket.message.replaces:
@@ -127,7 +109,7 @@ class Recovery:
         for run in runs(ids):
             yield Completion(number, run.start, run.stop, payload)
             payload = None
-        yield from self._take_failed()
+        yield from self.recovering.take_failed()
 
     def _report(self, ids: Ids, payload: Payload) -> dict[int, Fault]:
         """Report pending faults in the infos of environments; return them."""
@@ -135,15 +117,6 @@ class Recovery:
         for i, fault in faults.items():
             payload.infos.setdefault(i, {})["fault"] = fault
         return faults
-
-    def _fail(self, env_id: int, ticket: Ticket, problems: list[Failure | EnvLoss]) -> None:
-        """End an environment's part by problems, or without a result if there are none."""
-        payload = Payload(problems=problems)
-        self._failed.append(Completion(ticket.number, env_id, env_id + 1, payload))
-
-    def _take_failed(self) -> Iterator[Completion]:
-        while self._failed:
-            yield self._failed.popleft()
 
     # ---------------------------------------------------------------- an environment raised
 
@@ -171,17 +144,9 @@ class Recovery:
                 continue
             resend += span
             payload.take(span)  # what became of a step that is sent again
-            for each in self._replacing(i for i in ids if i in span):
+            for each in self.recovering.start(i for i in ids if i in span):
                 each.part = ticket
         return tuple(i for i in ids if i not in resend)
-
-    def _replacing(self, ids: Iterable[int]) -> list[Replacement]:
-        """Return the records of environments that are being replaced, from now on at the latest."""
-        return [self.recovering.setdefault(i, Replacement()) for i in ids]
-
-    def _requested(self, ids: range) -> bool:
-        """Whether the caller asked to replace some of these environments."""
-        return any(i in self.recovering and self.recovering[i].requested for i in ids)
 
     def _replace_envs(self, faults: Sequence[Fault]) -> BudgetExceeded | None:
         """Replace environments after a fault, unless their budget is exceeded."""
@@ -198,7 +163,7 @@ class Recovery:
             innocent: Those that may continue, since they only shared a worker that died.
             fresh: Their worker is new and has just made them.
         """
-        self._replacing(span)
+        self.recovering.start(span)
         if not self.policy.tolerant:
             self._status.mark_unready(span, "was replaced after a missed deadline")
         states = [self._state(i, innocent=i in innocent) for i in span]
@@ -237,7 +202,10 @@ class Recovery:
         for failure in problems:
             if isinstance(failure, Failure) and failure.env_id in ids:
                 bad.update(failure.env_ids)
-                self._on_load_failed(failure)
+                if not self.policy.tolerant or self.recovering.requested(failure.env_ids):
+                    self._abandon(failure.env_ids, failure)
+                else:  # try again, unless the budget is exceeded
+                    self.recover(failure)
         parts: dict[Ticket, list[int]] = {}
         for i in ids:
             if i in bad:
@@ -259,13 +227,6 @@ class Recovery:
         """Send the parts of some environments again, joined for neighbours."""
         for run in runs(ids):
             self._dispatcher.resend(ticket, run.start, run.stop)
-
-    def _on_load_failed(self, failure: Failure) -> None:
-        """Try again, unless the caller asked for the environment or its budget is exceeded."""
-        if not self.policy.tolerant or self._requested(failure.env_ids):
-            self._abandon(failure.env_ids, failure)
-        else:
-            self.recover(failure)
 
     def _record_restart(
         self, faults: Sequence[Fault], innocent: Collection[int] = ()
@@ -300,7 +261,7 @@ class Recovery:
         for i in ids:
             replaced = self.recovering.pop(i, None)
             if replaced is not None and replaced.part is not None:
-                self._fail(i, replaced.part, [loss])
+                self.recovering.fail(i, replaced.part, [loss])
         self._forget(ids)
         self._dispatcher.rearm()
 
@@ -329,7 +290,7 @@ class Recovery:
         recoverable = self.policy.tolerant or (
             death.late and not failed_replacement and self._rows.opened is not None
         )
-        if not (recoverable and death.replaceable) or self._requested(ids):
+        if not (recoverable and death.replaceable) or self.recovering.requested(ids):
             self._abandon(ids, death)
             return
         innocent = [i for i in ids if i not in suspects]
@@ -406,40 +367,37 @@ class Recovery:
         self._end_workers(stuck, reason, replacements=unmade)
         for i in late - stuck:
             fault = self.fault_log.late(i, ticket, reason)
-            (replaced,) = self._replacing((i,))
+            (replaced,) = self.recovering.start((i,))
             replaced.cancelled = ticket.number
             if self.policy.tolerant and not ticket.expired and ticket.message.writes_rows:
                 replaced.part = ticket
             elif ticket.message.replaces:
-                self._fail(i, ticket, [Failure(i, "make", reason, "")])
+                self.recovering.fail(i, ticket, [Failure(i, "make", reason, "")])
             else:
-                self._fail(i, ticket, [])
+                self.recovering.fail(i, ticket, [])
             self._replace_envs([fault])
-        yield from self._take_failed()
-
-    def _workers_of(self, ids: Iterable[int]) -> set[int]:
-        return {self._backend.worker_of(i) for i in ids}
+        yield from self.recovering.take_failed()
 
     def _end_workers(self, ids: Iterable[int], reason: str, *, replacements: bool) -> None:
         """Kill the workers of some environments, perhaps because these could not be made again."""
-        for worker in sorted(self._workers_of(ids)):
+        for worker in sorted(self._backend.workers_of(ids)):
             if replacements:
                 self._failed_replacements.add(worker)
-            self._replacing(self._backend.ranges[worker])
+            self.recovering.start(self._backend.ranges[worker])
             self._backend.end_worker(worker, reason)
 
     # ---------------------------------------------------------------- on request
 
     def restart(self, ids: Ids) -> list[tuple[range, Load]]:
         """Replace environments at the caller's request; return what to send to which of them."""
-        dead = self._workers_of(ids) & self._dead
+        dead = self._backend.workers_of(ids) & self._dead
         for loss in map(self._status.lost.get, ids):
             if isinstance(loss, WorkerDeath) and not loss.replaceable:
                 raise loss.to_exception()
         for worker in sorted(dead):
             self._start_worker(worker)
         self._budget.clear(ids)
-        for replaced in self._replacing(ids):
+        for replaced in self.recovering.start(ids):
             replaced.requested = True
         self._status.mark_restarted(ids)
         self._forget(ids)
@@ -459,7 +417,7 @@ class Recovery:
 
     def with_dead_neighbours(self, ids: Ids) -> Ids:
         """Add all environments that died with some of these, unless they are closed."""
-        dead = self._workers_of(ids) & self._dead
+        dead = self._backend.workers_of(ids) & self._dead
         added = (i for worker in dead for i in self._backend.ranges[worker])
         return tuple(sorted({*ids, *added} - self._status.closed_envs))
 
