@@ -85,7 +85,7 @@ def test_a_plan_says_in_three_sentences_why(monkeypatch: pytest.MonkeyPatch) -> 
     )
     assert plan(8, monkeypatch, 1).why == (
         "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
-        " process ×1 is 0.99 times as fast; below 1.3 times the simpler one stays. A step of one"
+        " process ×1 is 0.99 times as fast; below 1.15 times the simpler one stays. A step of one"
         " environment was measured to take 1 ms, and worker processes would have 1 core."
     )
 
