@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
 
 from agym._system.pickling import dumps_by_value
 from agym.errors import SnapshotError
@@ -493,7 +494,7 @@ class Slot:
 def same_observation(layout: Layout, one: Any, other: Any) -> bool:
     """Return whether two observations are equal, to the last bit."""
     return all(
-        bool(mine == theirs) or pickle.dumps(mine) == pickle.dumps(theirs)
+        pickle.dumps(mine) == pickle.dumps(theirs) or data_equivalence(mine, theirs, exact=True)
         if leaf.dtype is None
         else np.asarray(mine, leaf.dtype).tobytes() == np.asarray(theirs, leaf.dtype).tobytes()
         for leaf, mine, theirs in zip(

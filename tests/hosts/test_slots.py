@@ -10,9 +10,13 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import agym
+from agym.hosts.slot import same_observation
+from agym.protocol.space_layout import Layout
 from tests.support.backends import FORK
 from tests.support.drivers import each_mode
 from tests.support.envs.walking_envs import RAISES, AsyncWalk, VectorWalk, Walk
@@ -283,3 +287,10 @@ def test_an_error_of_one_environment_is_one_of_its_vector_env(mode: str) -> None
     """A ``VectorEnv`` does not say which of its environments raised."""
     outcome = happen(KINDS["native"], mode, partial(raise_all, raising=(1,)))
     compare(outcome, expected(mode, "error of all"))
+
+
+def test_observations_with_arrays_in_sequences_are_compared() -> None:
+    layout = Layout(spaces.Sequence(spaces.Box(0, 1, (2,))))
+    arrays = (np.zeros(2, np.float32), np.ones(2, np.float32))
+    assert same_observation(layout, arrays, tuple(array.copy() for array in arrays))
+    assert not same_observation(layout, arrays, arrays[::-1])
