@@ -15,8 +15,9 @@ import threading
 
 from agym._system.pygame_support import lock_polygons
 from agym.backends.options import BackendSpec
-from agym.backends.port import Force, Port, RunningHost, close_host, open_host
+from agym.backends.port import Force, Port, RunningHost, close_host, closed, open_host
 from agym.hosts.sync import SyncHost
+from agym.protocol.messages.failures import Failure
 from agym.protocol.messages.operations import Operation
 from agym.protocol.table import SlotTable
 
@@ -114,7 +115,11 @@ class ThreadPort(Port):
             self._serve(number)
         except BaseException as error:
             self.report(error)
-        self.report(close_host(self.host))
+        try:
+            completion = close_host(self.host)
+        except BaseException as error:
+            completion = closed(self.host, [Failure.of(error, self.ids.start, "close")])
+        self.report(completion)
 
     def _serve(self, number: int) -> None:
         host, outbox = self.host, self.outbox
