@@ -86,12 +86,12 @@ class SyncWaiter:
             self._look_at = now + LOOK_SECONDS
             with self.lock:
                 self._engine.look_after()
-        news, envs = self._backend.news, self._engine.envs_until_wake
+        news, envs = self._backend.news, self._engine.envs_until_news(ticket)
 
         def ready() -> bool:
             return ticket.done or (news(envs) and self._ready(ticket))
 
-        waited = not ready()
+        waited = ticket.alone or not ready()  # the former has just been sent
         if waited:
             # While another thread leads, spinning would take the core that the leader needs.
             alone = self._leader is None
@@ -118,7 +118,7 @@ class SyncWaiter:
 
     def _ready(self, ticket: Ticket) -> bool:
         with self.lock:
-            self._engine.poll()
+            self._engine.poll_for(ticket)
         return ticket.done
 
     def _sleep(self, ticket: Ticket, end: float | None) -> None:
@@ -279,7 +279,7 @@ class AsyncWaiter:
             self._look_at = now + LOOK_SECONDS
             self._engine.look_after()
         slept = False
-        news, envs = self._backend.news, self._engine.envs_until_wake
+        news, envs = self._backend.news, self._engine.envs_until_news(ticket)
 
         def ready() -> bool:
             return ticket.done or (news(envs) and self.ready(ticket))
@@ -330,7 +330,7 @@ class AsyncWaiter:
 
     def ready(self, ticket: Ticket) -> bool:
         """Take in completions, and return whether a ticket is done."""
-        self._engine.poll()
+        self._engine.poll_for(ticket)
         return ticket.done
 
     def _sleep(self, ticket: Ticket) -> Generator[Any, None, None]:

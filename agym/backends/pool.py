@@ -363,6 +363,14 @@ class Pool:
                 return not of_all
         return of_all
 
+    def take_step(self, number: int) -> bool:
+        """Take a step of all environments, if all have completed it and there is nothing else.
+
+        Returns:
+            Whether it is taken; else :meth:`poll` returns what there is.
+        """
+        return False
+
     def waitables(self) -> Mapping[int, int]:
         """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
         for old in self._replaced:

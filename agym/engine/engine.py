@@ -104,8 +104,13 @@ class Engine:
             backend, dispatcher, rows, status, recovery, recycling, hooks
         )
         self.poll = collector.poll
+        self.poll_for = collector.poll_for
         self.expire = collector.expire
         self.traffic = collector.traffic
+        # Steps have no deadline, no recovery and no recycling, and are not inline.
+        self._plain = (timeout, policy.mode, recycling, backend.inline) == (
+            None, "raise", None, None
+        )  # fmt: skip
         self.step_inline: Callable[[Any], StepResult[Any] | Ticket | None] | None = None
         if backend.inline is not None and recycling is None:
             self.step_inline = InlineSteps(backend.inline, collector).step
@@ -148,6 +153,8 @@ class Engine:
                 ticket = Ticket(0, plain_step(0), ())
                 ticket.finish(outcome)
                 return ticket
+        if env_ids is None and out is None and (alone := self._step_alone(actions)):
+            return alone
         target = self._target(out, env_ids)
         ids, parts = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
@@ -157,6 +164,35 @@ class Engine:
         plane = self._choose_plane(ids, target)
         message = plain_step(plane) if parts is None else Step(plane, parts)
         return self._dispatch(message, ids, plane, out=target)
+
+    def _step_alone(self, actions: Any) -> Ticket | None:
+        """Step all environments, if nothing else is under way and nothing follows the step.
+
+        Nearly all steps are such, and in a training loop this code is not in the caches: so the
+        usual step runs through as little of it as possible.
+        """
+        dispatcher, collector = self._dispatcher, self._collector
+        opened = self._rows.opened
+        if (
+            opened is None
+            or dispatcher.tickets
+            or not self._status.all_ready
+            or not self._plain
+            or self.hooks.all
+            or collector.sent.queues
+        ):
+            return None
+        parts = opened.batches.write_all(actions)
+        plane = opened.batches.choose_plane()
+        message = plain_step(plane) if parts is None else Step(plane, parts)
+        ticket = Ticket(next(dispatcher.numbers), message, self._all)
+        ticket.plane, ticket.alone = plane, True
+        traffic = self.traffic
+        traffic.left -= 1
+        if traffic.returned or not traffic.left:
+            traffic.begin(ticket.number)
+        dispatcher.begin_alone(ticket)
+        return ticket
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
         """Step environments, in any order of ids; each enters ``ready`` when its step has ended.
@@ -292,6 +328,10 @@ class Engine:
         (ticket,) = self._dispatcher.tickets.values()
         whole = ticket.kind is Step and ticket.ready is None and ticket.deadline is None
         return max(1, ticket.remaining) if whole else 1
+
+    def envs_until_news(self, ticket: Ticket) -> int:
+        """Return for how many environments a caller that waits for a ticket may spin."""
+        return ticket.remaining if ticket.alone else self.envs_until_wake
 
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
         """Make memory for some steps, which hosts write into directly.

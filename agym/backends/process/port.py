@@ -211,25 +211,19 @@ class ProcessPort(Port):
         completions, self._completions = self._completions, []
         return completions
 
-    def only_step(self) -> int:
-        """Return the number of a step of all environments that has completed; 0 if there is more.
-
-        More is a message that has arrived, or a step that is still in the ring.
-        """
+    def take_step(self, number: int) -> bool:
+        """Take a step of all environments, if it has completed and there is nothing else."""
         words, ring = self._words, self._ring
         if (
             len(ring) != 1
+            or ring.get((number, self.first)) != self.stop
             or self.bell.read(COMPLETED) == self._completed
             or words[ANSWERED] != self._received
         ):
-            return 0
-        (((number, start), stop),) = ring.items()
-        return number if stop - start == self.size else 0
-
-    def take_only_step(self) -> None:
-        """Forget the step that :meth:`only_step` has found."""
-        self._ring.clear()
+            return False
+        ring.clear()
         self._completed += 1
+        return True
 
     def _receive_until(self, answered: int) -> bool:
         """Read until ``answered`` messages have arrived; return false if some are on the way."""

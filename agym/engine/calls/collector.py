@@ -129,6 +129,13 @@ class Collector:
                 error=None if payload is None else self.status.blame(Close, payload)
             )
 
+    def poll_for(self, ticket: Ticket) -> None:
+        """Do what :meth:`poll` does, in a shorter way if a step alone under way has just ended."""
+        if not ticket.alone or ticket.done or not self.backend.take_step(ticket.number):
+            self.poll()
+            return
+        self.end(ticket)
+
     def _account(self, completion: Completion) -> None:
         """Record that some environments have completed their part of a ticket."""
         number, start, stop, payload = completion

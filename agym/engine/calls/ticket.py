@@ -86,6 +86,7 @@ class Ticket:
         ready: The queue that environments enter as they end (a step that was sent).
         out: The caller's own arrays for the result.
         suspended: Whether the deadline is suspended while environments are being replaced.
+        alone: A step of all environments that nothing follows, begun with nothing under way.
     """
 
     done = False
@@ -101,6 +102,7 @@ class Ticket:
     ready: ReadyQueue | None = None
     out: OutTarget | None = None
     suspended = False
+    alone = False
     _callbacks: tuple[Callable[[], None], ...] = ()
 
     def __init__(self, number: int, message: Message, ids: Ids) -> None:
