@@ -86,7 +86,8 @@ class SyncWaiter:
             self._look_at = now + LOOK_SECONDS
             with self.lock:
                 self._engine.look_after()
-        news, envs = self._backend.news, self._engine.envs_until_news(ticket)
+        news = self._backend.news
+        envs = ticket.remaining if ticket.alone else self._engine.envs_until_wake
 
         def ready() -> bool:
             return ticket.done or (news(envs) and self._ready(ticket))
@@ -279,7 +280,8 @@ class AsyncWaiter:
             self._look_at = now + LOOK_SECONDS
             self._engine.look_after()
         slept = False
-        news, envs = self._backend.news, self._engine.envs_until_news(ticket)
+        news = self._backend.news
+        envs = ticket.remaining if ticket.alone else self._engine.envs_until_wake
 
         def ready() -> bool:
             return ticket.done or (news(envs) and self.ready(ticket))

@@ -444,6 +444,7 @@ class Pool:
         """Refer to no port any more."""
         self._ports, self._spares, self._replaced = [], {}, []
         self._sources, self._routes = [], []
+        self._rings = False
 
     @property
     def finalized(self) -> bool:

@@ -107,10 +107,9 @@ class Engine:
         self.poll_for = collector.poll_for
         self.expire = collector.expire
         self.traffic = collector.traffic
-        # Steps have no deadline, no recovery and no recycling, and are not inline.
-        self._plain = (timeout, policy.mode, recycling, backend.inline) == (
-            None, "raise", None, None
-        )  # fmt: skip
+        # Nothing follows steps: no deadline, recovery or recycling; and they are not inline.
+        followed = timeout is not None or policy.mode != "raise" or recovery.follows
+        self._plain = not followed and recycling is None and backend.inline is None
         self.step_inline: Callable[[Any], StepResult[Any] | Ticket | None] | None = None
         if backend.inline is not None and recycling is None:
             self.step_inline = InlineSteps(backend.inline, collector).step
@@ -161,7 +160,8 @@ class Engine:
             raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
         for hook in self.hooks.all if ids else ():
             hook.before_step(ids)  # what a hook dispatches gets a lower number
-        plane = self._choose_plane(ids, target)
+        assert self._rows.opened is not None
+        plane = self._rows.opened.batches.choose_plane(ids, target)
         message = plain_step(plane) if parts is None else Step(plane, parts)
         return self._dispatch(message, ids, plane, out=target)
 
@@ -183,7 +183,7 @@ class Engine:
         ):
             return None
         parts = opened.batches.write_all(actions)
-        plane = opened.batches.choose_plane()
+        plane = opened.batches.choose_plane(self._all)
         message = plain_step(plane) if parts is None else Step(plane, parts)
         ticket = Ticket(next(dispatcher.numbers), message, self._all)
         ticket.plane, ticket.alone = plane, True
@@ -315,7 +315,8 @@ class Engine:
         self, message: Message, ids: Ids, about: Ids | None, out: OutTarget | None = None
     ) -> Ticket:
         """Send what starts or continues episodes."""
-        plane = self._choose_plane(ids, out)
+        assert self._rows.opened is not None
+        plane = self._rows.opened.batches.choose_plane(ids, out)
         ticket = self._dispatch(message.at(plane), ids, plane, out=out, about=about or self._all)
         self._status.mark_ready(ids)  # a step may be sent before this has ended
         return ticket
@@ -328,10 +329,6 @@ class Engine:
         (ticket,) = self._dispatcher.tickets.values()
         whole = ticket.kind is Step and ticket.ready is None and ticket.deadline is None
         return max(1, ticket.remaining) if whole else 1
-
-    def envs_until_news(self, ticket: Ticket) -> int:
-        """Return for how many environments a caller that waits for a ticket may spin."""
-        return ticket.remaining if ticket.alone else self.envs_until_wake
 
     def rollout_buffer(self, steps: int) -> RolloutBuffer:
         """Make memory for some steps, which hosts write into directly.
@@ -466,12 +463,6 @@ class Engine:
         if len(ids) < self.num_envs:
             self._check_groups(Step(BESIDE), ids)
         return ids, opened.batches.write_some(actions, env_ids, ids)
-
-    def _choose_plane(self, ids: Ids, out: OutTarget | None) -> int:
-        if len(ids) < self.num_envs:
-            return BESIDE
-        assert self._rows.opened is not None
-        return self._rows.opened.batches.choose_plane(out)
 
     def _dispatch(
         self,

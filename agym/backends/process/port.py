@@ -217,7 +217,7 @@ class ProcessPort(Port):
         if (
             len(ring) != 1
             or ring.get((number, self.first)) != self.stop
-            or self.bell.read(COMPLETED) == self._completed
+            or self.bell.read(COMPLETED) != self._completed + 1
             or words[ANSWERED] != self._received
         ):
             return False

@@ -65,8 +65,14 @@ class WorkerMain:
         if isinstance(self._core, int):
             os.sched_setaffinity(0, {self._core})
         self._channel = Channel(self._end)
-        with suppress(EOFError):  # the caller is gone
+        try:
             self._begin(self._channel)
+        except EOFError:
+            pass  # the caller is gone
+        except BaseException:
+            # The caller learns of it by EOF, even if a thread of an environment keeps this process.
+            self._channel.close()
+            raise
 
     def _begin(self, channel: Channel) -> None:
         mail = Arena(mailbox_fields(self._count), descriptor=channel.next_descriptor())

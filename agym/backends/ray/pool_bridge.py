@@ -68,18 +68,22 @@ class PoolBridge:
         """Run the thread; if it fails, the actor ends, which the driver notices."""
         pool, inbox, bell = self._pool, self._inbox, self._bell
         try:
-            while not (self._closing and pool.ended):
+            ended = False
+            while not ended:
                 bell.park()
                 pool.park()
                 while inbox:
                     inbox.popleft()()
+                # Before the poll, which then returns all that came before the end.
+                ended = self._closing and pool.ended
                 completions = pool.poll()
                 if completions:
                     self._replies.add(completions)
                     self._replies.ring()
-                else:
+                elif not ended:
                     sleep_on({**bell.waitables(), **pool.waitables()}, RECHECK_SECONDS)
                 bell.unpark()
                 pool.unpark()
+            pool.release()
         except BaseException as error:
             self._replies.fail(error)

@@ -173,7 +173,7 @@ class ReplyBuffer:
     def wait(self) -> Sealed:
         """Wait for :meth:`ring`, and take everything."""
         with self._news:
-            self._news.wait_for(lambda: self._rung)
+            self._news.wait_for(lambda: self._rung or self._error is not None)
             if self._error is not None:
                 raise self._error
         return self.take()

@@ -35,7 +35,7 @@ from agym.protocol.infos.table import FINAL_INFO, FINAL_OBSERVATION, InfoReader,
 from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.memory import Leased
 from agym.protocol.messages.completions import Payload
-from agym.protocol.table import FIRST_BUFFER, LEASE_BYTES, PARTIAL, PLANES, SlotTable
+from agym.protocol.table import BESIDE, FIRST_BUFFER, LEASE_BYTES, PARTIAL, PLANES, SlotTable
 from agym.protocol.typing import Array, Info
 
 # Terminated, truncated.
@@ -182,8 +182,13 @@ class BatchBuilder:
 
     # ---------------------------------------------------------------- where rows are
 
-    def choose_plane(self, out: OutTarget | None = None) -> int:
-        """Choose the plane for a whole batch, which may be the caller's own memory."""
+    def choose_plane(self, ids: Ids, out: OutTarget | None = None) -> int:
+        """Choose the plane for a batch, which may be the caller's own memory.
+
+        ``BESIDE`` if it is a part: the dispatcher then chooses one for each environment.
+        """
+        if len(ids) < self._table.num_envs:
+            return BESIDE
         if out is not None:
             if out.plane is not None:
                 return out.plane

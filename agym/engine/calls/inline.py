@@ -58,7 +58,7 @@ class InlineSteps:
         traffic.left -= 1
         followed = traffic.begin(number) if traffic.returned or not traffic.left else 0
         try:
-            plane = batches.choose_plane()
+            plane = batches.choose_plane(self._all)
             dispatcher.in_place = self._all
             infos = self._backend.step_inline(number, plane, given)
             dispatcher.in_place = None
