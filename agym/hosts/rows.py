@@ -220,7 +220,7 @@ class Results(Rows):
                 # The usual case, in a third of the time.
                 whole.infos.words[slot] = 0
             else:
-                info = {**info, FINAL_INFO: final} if final else info
+                info = {**(info or {}), FINAL_INFO: final} if final else info
                 if info:
                     self.blank += 1
                 self.put_info(whole.infos, slot, info, extra)

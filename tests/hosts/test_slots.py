@@ -7,6 +7,7 @@ them alone: it refuses, or does it to all, as is documented.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from agym.hosts.async_env import AnySpace
 from agym.hosts.slot import same_observation
 from agym.protocol.space_layout import Layout
 from tests.support.backends import FORK
@@ -294,3 +296,13 @@ def test_observations_with_arrays_in_sequences_are_compared() -> None:
     arrays = (np.zeros(2, np.float32), np.ones(2, np.float32))
     assert same_observation(layout, arrays, tuple(array.copy() for array in arrays))
     assert not same_observation(layout, arrays, arrays[::-1])
+
+
+def test_objects_that_only_their_class_can_compare_are_compared() -> None:
+    @dataclass
+    class Board:
+        cells: str
+
+    layout = Layout(AnySpace())
+    assert same_observation(layout, Board("x.o"), Board("x.o"))
+    assert not same_observation(layout, Board("x.o"), Board("x.x"))
