@@ -295,7 +295,9 @@ class LoopHost(Host):
                     place.leave()
                 if place.given_up:
                     return
-                self._report(operation, slot.id, slot.extra.take(self.shared.results.writer))
+                writer = self.shared.results.writer
+                waits = slot.extra.made is not None or writer.new
+                self._report(operation, slot.id, slot.extra.take(writer) if waits else None)
         if place.given_up:
             return
         if self._closing:

@@ -201,13 +201,18 @@ class BatchBuilder:
 
     def free_planes(self, ids: Ids) -> list[int]:
         """Return the plane of each row of an operation on some environments: one, if possible."""
-        unread, latest = self._unread, [self.plane_of(i) for i in ids]
+        unread, latest = self._unread, self._latest_planes(ids)
         used = {*latest, *(unread.get(i) for i in ids)} if unread else {*latest}
         for plane in PARTIAL:
             if plane not in used:
                 return [plane] * len(ids)
         pairs = zip(latest, map(unread.get, ids), strict=True)
         return [next(plane for plane in PARTIAL if plane not in pair) for pair in pairs]
+
+    def _latest_planes(self, ids: Ids) -> list[int]:
+        if self._common is not None:
+            return [self._common] * len(ids)
+        return [*map(self._at.__getitem__, ids)]
 
     def plane_of(self, slot: int) -> int:
         """Return the plane of an environment's latest row."""
@@ -225,15 +230,15 @@ class BatchBuilder:
         else:
             if self._common is not None:
                 self._at, self._common = [self._common] * self._table.num_envs, None
-            for i in ids:
-                self._at[i] = ticket.plane_of(i)
+            for i, plane in zip(ids, ticket.planes_of(ids), strict=True):
+                self._at[i] = plane
         if payload is not None and payload.objects:
             for slot in payload.objects.keys() & set(ids):
                 self._table.objects[slot] = payload.objects[slot]
 
     def keep_unread(self, ids: Ids) -> None:
         """Keep the latest rows of environments, whose step was sent, until :meth:`batch`."""
-        self._unread.update((i, self.plane_of(i)) for i in ids)
+        self._unread.update(zip(ids, self._latest_planes(ids), strict=True))
 
     def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
         """Return an observation, as it was given, and flags from a plane.
@@ -264,7 +269,7 @@ class BatchBuilder:
         if payload is None and out is None and plane >= 0:
             return self.whole(plane)
         self.note(ticket, ids, payload)
-        planes = self._planes_of(ticket)
+        planes = ticket.planes_of(ticket.ids)
         if out is not None and out.plane == plane >= 0:
             columns = [*out.leaves, *out.rest]
         elif plane < 0:
@@ -340,7 +345,7 @@ class BatchBuilder:
     def reset(self, ticket: Ticket) -> ResetResult:
         """Return the latest observations, including those of environments that were not reset."""
         self.note(ticket, ticket.ids, ticket.payload)
-        infos = self._infos(ticket.ids, self._planes_of(ticket), ticket.payload)
+        infos = self._infos(ticket.ids, ticket.planes_of(ticket.ids), ticket.payload)
         if ticket.about != ticket.ids:  # environments that were not reset have empty ones
             by_id = dict(zip(ticket.ids, infos, strict=True))
             infos = [by_id.get(slot, {}) for slot in ticket.about]
@@ -359,7 +364,7 @@ class BatchBuilder:
         table = self._table
         if self._common is None or len(ids) < table.num_envs:
             leaves = len(table.stacked.observations)  # the first columns
-            arrays = self._gather(leaves, ids, [self.plane_of(i) for i in ids])
+            arrays = self._gather(leaves, ids, self._latest_planes(ids))
         else:
             arrays = table.planes[self._common].observations
             if self._copy:
@@ -367,11 +372,6 @@ class BatchBuilder:
         return table.nest(arrays, [table.objects[i] for i in ids] if table.objects else [])
 
     # ---------------------------------------------------------------- infos
-
-    def _planes_of(self, ticket: Ticket) -> list[int]:
-        if ticket.plane >= 0:
-            return [ticket.plane] * len(ticket.ids)
-        return [*map(ticket.planes.__getitem__, ticket.ids)]
 
     def _step_infos(self, ids: Ids, planes: Sequence[int], payload: Payload | None) -> Any:
         """Return infos in vector form, if the caller takes it and they have it; else a list."""

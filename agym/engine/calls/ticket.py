@@ -116,6 +116,12 @@ class Ticket:
         """Return the plane that takes an environment's row."""
         return self.plane if self.plane >= 0 else self.planes[env_id]
 
+    def planes_of(self, ids: Ids) -> list[int]:
+        """Return the planes that take the rows of environments."""
+        if self.plane >= 0:
+            return [self.plane] * len(ids)
+        return [*map(self.planes.__getitem__, ids)]
+
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         """Set the result or the error, unless the ticket is done already."""
         if self.done:

@@ -95,16 +95,20 @@ def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
     """
     if len(completions) < 2:
         return completions
-    joined = [completions[0]]
+    # In the order of arrival, with no tuple for what is joined: there may be thousands.
+    joined: list[Completion] = []
+    number, start, stop, payload = completions[0]
     for completion in completions[1:]:
-        last, payload = joined[-1], completion.payload
-        adjacent = (completion.number, completion.start) == (last.number, last.stop)
-        if not adjacent or completion.has_problems or last.has_problems:
-            joined.append(completion)
+        other, low, high, added = completion
+        wrong = (payload is not None and payload.problems) or (added and added.problems)
+        if other != number or low != stop or wrong:
+            joined.append(Completion(number, start, stop, payload))
+            number, start, stop, payload = completion
             continue
-        if last.payload is not None and payload is not None:
-            last.payload.merge(payload)
-        joined[-1] = last._replace(stop=completion.stop, payload=last.payload or payload)
+        if payload is not None and added is not None:
+            payload.merge(added)
+        stop, payload = high, payload or added
+    joined.append(Completion(number, start, stop, payload))
     return joined
 
 
