@@ -14,7 +14,7 @@ Times of workers are averages over the workers.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -237,25 +237,29 @@ class TimedProcess(System):
 class Stamps:
     """When the latest step was posted, and when its end was seen, on the clock of the gauges.
 
-    The package has no timers at these two places, to keep a step short. The instance's methods are
+    The package has no timers at these places, to keep a step short. The instance's methods are
     therefore wrapped.
     """
 
     def __init__(self, backend: Any) -> None:
         self.posted = self.seen = 0
-        step, poll = backend.submit, backend.poll
+        submit = backend.submit
 
-        def timed_step(*arguments: Any) -> Any:
+        def timed_submit(*arguments: Any) -> Any:
             self.posted = clock()
-            step(*arguments)
+            submit(*arguments)
 
-        def timed_poll() -> Any:
-            completions = poll()
-            if completions:
-                self.seen = clock()
-            return completions
+        def timed(see: Callable[..., Any]) -> Callable[..., Any]:
+            def look(*arguments: Any) -> Any:
+                seen = see(*arguments)
+                if seen:
+                    self.seen = clock()
+                return seen
 
-        backend.submit, backend.poll = timed_step, timed_poll
+            return look
+
+        backend.submit = timed_submit
+        backend.poll, backend.take_step = timed(backend.poll), timed(backend.take_step)
 
 
 def split(begun: int, steps: Sequence[Sequence[int]]) -> dict[str, float]:
