@@ -26,6 +26,9 @@ def core_numbers() -> list[int]:
 # workers as cores, and where there are fewer, so that another core may be free.
 CROWDED_RETURN_SECONDS, RETURN_SECONDS = 1e-3, 10e-3
 
+# Ask for the core at most this often: for quick environments, that would be part of each batch.
+LOOK_SECONDS = 0.2e-3
+
 
 class HomeCore:
     """Brings a worker back to a core of its own, which the scheduler may move it off again.
@@ -50,15 +53,16 @@ class HomeCore:
         self._pause = CROWDED_RETURN_SECONDS if crowded else RETURN_SECONDS
         self._cores: set[int] = set()
         self._home = -1
-        self._returned = 0.0
+        self._look_at = 0.0
 
     def __call__(self, now: float) -> None:
         """Return to the core; ``now`` is a time of ``perf_counter``."""
-        if now - self._returned < self._pause:
+        if now < self._look_at:
             return
+        self._look_at = now + LOOK_SECONDS
         if current_core is None or current_core() == self._home:
             return
-        self._returned = now
+        self._look_at = now + self._pause
         cores = os.sched_getaffinity(0)
         if cores != self._cores:  # the first time, or because somebody has changed it
             self._cores, ordered = cores, sorted(cores)
