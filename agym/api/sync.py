@@ -79,12 +79,13 @@ class Envs(BaseEnvs[Observations, Actions]):
         """Step, and return arrays."""
         result = None
         engine, waiter, inline = self._engine, self._waiter, self._engine.step_inline
-        engine.refuse_in_place(env_ids)
-        if inline is not None and env_ids is None and out is None:
-            with waiter.lock:  # outside of ``Uninterrupted``, for Ctrl-C's sake
-                result = inline(actions)
-            if isinstance(result, Ticket) and not result.done:
-                self._wait(result)
+        if inline is not None:
+            engine.refuse_in_place(env_ids)
+            if env_ids is None and out is None:
+                with waiter.lock:  # outside of ``Uninterrupted``, for Ctrl-C's sake
+                    result = inline(actions)
+                if isinstance(result, Ticket) and not result.done:
+                    self._wait(result)
         if result is None:
             with Uninterrupted():
                 with waiter.lock:
@@ -171,8 +172,9 @@ class Envs(BaseEnvs[Observations, Actions]):
         if out is not None:
             out = self._format.check_out(out)
         result: StepResult[Observations] = self._step(actions, env_ids, out)
-        if isinstance(result.infos, VectorInfos):  # the runner of an AgymVectorEnv
-            result = result._replace(infos=result.infos.split())
+        infos: Any = result.infos
+        if type(infos) is VectorInfos:  # the runner of an AgymVectorEnv
+            result = result._replace(infos=infos.split())
         return self._format.step(result) if self._format.converts else result
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:

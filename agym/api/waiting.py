@@ -90,7 +90,10 @@ class SyncWaiter:
         envs = ticket.remaining if ticket.alone else self._engine.envs_until_wake
 
         def ready() -> bool:
-            return ticket.done or (news(envs) and self._ready(ticket))
+            if not ticket.done and news(envs):
+                with self.lock:
+                    self._engine.poll_for(ticket)
+            return ticket.done
 
         waited = ticket.alone or not ready()  # the former has just been sent
         if waited:
@@ -116,11 +119,6 @@ class SyncWaiter:
         """Do the same as :meth:`wait`, without being interrupted by signals in between."""
         with Uninterrupted():
             self.wait(ticket, seconds)
-
-    def _ready(self, ticket: Ticket) -> bool:
-        with self.lock:
-            self._engine.poll_for(ticket)
-        return ticket.done
 
     def _sleep(self, ticket: Ticket, end: float | None) -> None:
         """Sleep until a ticket is done, or until a ``time.monotonic()``."""

@@ -309,6 +309,14 @@ class Pool:
                     low, high = max(low, start), min(high, stop)
                 port.post_step(number, low, high, plane, 1 if sent else high - low)
 
+    def begin_step(self, number: int, message: Step) -> None:
+        """Start a step of all environments, in a shorter way than :meth:`submit`."""
+        if not self._rings or message.parts is not None:
+            self.submit(Operation(number, 0, self._num_envs, message))
+            return
+        for port in self._ports:
+            port.post_step(number, port.first, port.stop, message.plane, port.size)
+
     def _submit(self, operation: Operation) -> None:
         """Start an operation, each part by ``post``."""
         for port, ids in self._routes:

@@ -45,7 +45,7 @@ class SpinPolicy:
 
     def spin(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
         """Spin for at most ``seconds``, or the limit; return whether it became ready."""
-        if not self.worth_spinning:
+        if self._expected > self.limit:
             return False
         end = time.perf_counter() + (self.limit if seconds is None else seconds)
         while time.perf_counter() < end:

@@ -185,14 +185,11 @@ class Engine:
         parts = opened.batches.write_all(actions)
         plane = opened.batches.choose_plane(self._all)
         message = plain_step(plane) if parts is None else Step(plane, parts)
-        ticket = Ticket(next(dispatcher.numbers), message, self._all)
-        ticket.plane, ticket.alone = plane, True
-        traffic = self.traffic
+        number, traffic = next(dispatcher.numbers), self.traffic
         traffic.left -= 1
         if traffic.returned or not traffic.left:
-            traffic.begin(ticket.number)
-        dispatcher.begin_alone(ticket)
-        return ticket
+            traffic.begin(number)
+        return dispatcher.begin_alone(number, message)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
         """Step environments, in any order of ids; each enters ``ready`` when its step has ended.

@@ -243,11 +243,13 @@ class Stamps:
 
     def __init__(self, backend: Any) -> None:
         self.posted = self.seen = 0
-        submit = backend.submit
 
-        def timed_submit(*arguments: Any) -> Any:
-            self.posted = clock()
-            submit(*arguments)
+        def posting(send: Callable[..., Any]) -> Callable[..., Any]:
+            def post(*arguments: Any) -> Any:
+                self.posted = clock()
+                send(*arguments)
+
+            return post
 
         def timed(see: Callable[..., Any]) -> Callable[..., Any]:
             def look(*arguments: Any) -> Any:
@@ -258,7 +260,7 @@ class Stamps:
 
             return look
 
-        backend.submit = timed_submit
+        backend.submit, backend.begin_step = posting(backend.submit), posting(backend.begin_step)
         backend.poll, backend.take_step = timed(backend.poll), timed(backend.take_step)
 
 

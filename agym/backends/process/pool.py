@@ -112,7 +112,7 @@ class ProcessPool(RemotePool):
         if not self._rings or self._completions:
             return False
         for k, port in enumerate(self._ports):
-            if not port.take_step(number):
+            if not port.take_step():
                 taken = self.ranges[:k]
                 self._completions += [Completion(number, ids.start, ids.stop) for ids in taken]
                 return False

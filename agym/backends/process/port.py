@@ -211,18 +211,17 @@ class ProcessPort(Port):
         completions, self._completions = self._completions, []
         return completions
 
-    def take_step(self, number: int) -> bool:
-        """Take a step of all environments, if it has completed and there is nothing else."""
-        words, ring = self._words, self._ring
+    def take_step(self) -> bool:
+        """Take the only step in the ring, if it has completed and there is nothing else."""
+        ring, completed = self._ring, self._completed + 1
         if (
             len(ring) != 1
-            or ring.get((number, self.first)) != self.stop
-            or self.bell.read(COMPLETED) != self._completed + 1
-            or words[ANSWERED] != self._received
+            or self.bell.read(COMPLETED) != completed
+            or self._words[ANSWERED] != self._received
         ):
             return False
         ring.clear()
-        self._completed += 1
+        self._completed = completed
         return True
 
     def _receive_until(self, answered: int) -> bool:

@@ -131,10 +131,11 @@ class Collector:
 
     def poll_for(self, ticket: Ticket) -> None:
         """Do what :meth:`poll` does, in a shorter way if a step alone under way has just ended."""
-        if not ticket.alone or ticket.done or not self.backend.take_step(ticket.number):
+        if ticket.alone and not ticket.done and self.backend.take_step(ticket.number):
+            ticket.finish(*self._value(ticket))
+            self.dispatcher.drop(ticket)
+        else:
             self.poll()
-            return
-        self.end(ticket)
 
     def _account(self, completion: Completion) -> None:
         """Record that some environments have completed their part of a ticket."""

@@ -223,9 +223,9 @@ class Dispatcher:
     in_place: Ids | None = None
 
     def __init__(self, backend: Pool, status: EnvStatus, timeout: float | None) -> None:
-        self._num_envs = len(backend.options.factories)
+        self._all = range(len(backend.options.factories))
         self.tickets: dict[int, Ticket] = {}
-        self.queues = RowQueues(self._num_envs, backend.env_groups)
+        self.queues = RowQueues(len(self._all), backend.env_groups)
         self.deadlines = Deadlines(timeout)
         self.numbers = count(1)
         self._backend = backend
@@ -253,19 +253,21 @@ class Dispatcher:
             for part in self.queues.admit(ticket):
                 self._submit(part, ticket)
 
-    def begin_alone(self, ticket: Ticket) -> None:
+    def begin_alone(self, number: int, message: Step) -> Ticket:
         """Send a step of all environments, while nothing else is under way."""
-        self.tickets[ticket.number] = ticket
+        ticket = self.tickets[number] = Ticket(number, message, self._all)
+        ticket.plane, ticket.alone = message.plane, True
         self.queues.take_all(ticket)
         try:
-            self._backend.submit(Operation(ticket.number, 0, self._num_envs, ticket.message))
+            self._backend.begin_step(number, message)
         except BaseException as error:
             self.call_off(ticket, error)
             raise
+        return ticket
 
     def adopt(self, number: int, plane: int, parts: list[Any] | None) -> Ticket:
         """Make the ticket of a step of all environments that the backend has begun already."""
-        ticket = self.tickets[number] = Ticket(number, Step(plane, parts), range(self._num_envs))
+        ticket = self.tickets[number] = Ticket(number, Step(plane, parts), self._all)
         ticket.plane, ticket.ended = plane, []
         self.queues.take_all(ticket)
         return ticket
