@@ -40,8 +40,8 @@ def thread_usage() -> tuple[int, int]:
     return time.thread_time_ns(), -1
 
 
-def sleep_on(descriptors: Mapping[int, int], seconds: float) -> None:
-    """Sleep until one descriptor is ready, or for some seconds.
+def sleep_on(descriptors: Mapping[int, int], seconds: float) -> set[int]:
+    """Sleep until one descriptor is ready, or for some seconds; return those that are ready.
 
     Args:
         descriptors: Descriptors of sockets, with masks of ``selectors`` events.
@@ -52,13 +52,13 @@ def sleep_on(descriptors: Mapping[int, int], seconds: float) -> None:
             [descriptor for descriptor, events in descriptors.items() if events & event]
             for event in (EVENT_READ, EVENT_WRITE)
         )
-        select.select(readers, writers, [], seconds)
-        return
+        readable, writable, _ = select.select(readers, writers, [], seconds)
+        return {*readable, *writable}
     poller = select.poll()
     for descriptor, events in descriptors.items():
         read = select.POLLIN if events & EVENT_READ else 0
         poller.register(descriptor, read | (select.POLLOUT if events & EVENT_WRITE else 0))
-    poller.poll(seconds * 1000)
+    return {descriptor for descriptor, _ in poller.poll(seconds * 1000)}
 
 
 @contextmanager

@@ -144,7 +144,7 @@ class SyncWaiter:
         try:
             while True:
                 backend.park(engine.envs_until_wake)
-                engine.poll()
+                engine.poll_for(ticket)
                 seconds = sleep_limit(engine, end)
                 if ticket.done or seconds <= 0.0:
                     return
@@ -153,19 +153,18 @@ class SyncWaiter:
                 held = self.lock._release_save()
                 try:
                     with Interruptible():
-                        sleep_on(descriptors, seconds)
+                        ready = sleep_on(descriptors, seconds)
                 finally:
                     self.lock._acquire_restore(held)
                     self._asleep = None
-                    alarm.clear()
                 if self._alarm is not alarm:
                     return  # a signal handler has closed everything
-                backend.unpark()
-                engine.poll()
+                if alarm.descriptor in ready:
+                    alarm.clear()
+                backend.unpark(ready)
         finally:
             if self._alarm is alarm:
-                backend.unpark()
-                engine.poll()
+                backend.unpark(())
             self._leader = before
             ticket.remove_callback(self._wake)
             if before is not None and self._alarm is alarm:

@@ -11,7 +11,7 @@ and takes them over one by one. The two count as one worker: if either dies, bot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from multiprocessing.util import Finalize
 from typing import Any, Literal, Protocol
@@ -207,8 +207,11 @@ class Pool:
         """Process id of each worker, ``None`` if it has ended, or runs on another machine."""
         return [None if port.death else port.local_pid for port in self._ports]
 
-    def check_workers(self) -> None:
-        """Detect workers that have ended without waking the caller, if there can be any."""
+    def check_workers(self, ready: Collection[int] | None = None) -> None:
+        """Detect workers that have ended without waking the caller, if there can be any.
+
+        ``ready`` are the waitables that are known to be ready; by default all are looked at.
+        """
 
     def _report_death(self, port: Any, error: BaseException | None = None, late: str = "") -> None:
         """Report a worker's death, for all that is pending too.
@@ -407,8 +410,8 @@ class Pool:
         for source in self._sources:
             source.park(envs)
 
-    def unpark(self) -> None:
-        """End the caller's sleep."""
+    def unpark(self, ready: Collection[int] | None = None) -> None:
+        """End the caller's sleep; ``ready`` are the waitables that ended it, if that is known."""
         self._parked = False
         for source in self._sources:
             source.unpark()
@@ -416,7 +419,7 @@ class Pool:
             if not old.watched and old.forget():
                 self._replaced.remove(old)
                 self._held.remove(old)
-        self.check_workers()
+        self.check_workers(ready)
 
     # ---------------------------------------------------------------- closing
 

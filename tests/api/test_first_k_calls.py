@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -195,9 +196,9 @@ class ParkingPool(Pool):
         ParkingPool.parked = True
         super().park(envs)
 
-    def unpark(self) -> None:
+    def unpark(self, ready: Collection[int] | None = None) -> None:
         ParkingPool.parked = False
-        super().unpark()
+        super().unpark(ready)
 
 
 @dataclass(frozen=True, kw_only=True)

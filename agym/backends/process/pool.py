@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -74,7 +74,8 @@ class ProcessPool(RemotePool):
         # Callers, and the pools of one, count cores from different numbers, so that they do not all
         # begin with the same one.
         self._position = os.getpid() + next(_started) * len(self.ranges)
-        self._exits = select.poll()
+        # What workers write, and their ends.
+        self._signs = select.poll()
         self.spinning = SpinPolicy(WATCH_SECONDS)
         self._closers.append(partial(end_processes, self._held))
 
@@ -124,17 +125,19 @@ class ProcessPool(RemotePool):
         super()._arrange()
         # All ports are those of their workers, alive.
         self._rings = not self._moved and all(port.death is None for port in self._ports)
-        self._exits = select.poll()
+        self._signs = select.poll()
         for port in self._living():
-            self._exits.register(port.process.ended, select.POLLIN)
+            self._signs.register(port.channel.fileno(), select.POLLIN)
+            self._signs.register(port.process.ended, select.POLLIN)
 
-    def check_workers(self) -> None:
-        ended = {descriptor for descriptor, _ in self._exits.poll(0)}
+    def check_workers(self, ready: Collection[int] | None = None) -> None:
+        if ready is None:
+            ready = [descriptor for descriptor, _ in self._signs.poll(0)]
         for port in self._ports:
-            if port.death is None and port.is_gone(ended):
+            if port.death is None and port.is_gone(ready):
                 self._report_death(port)
         for worker, spare in [*self._spares.items()]:
-            if spare.is_gone(ended):
+            if spare.is_gone(ready):
                 if worker in self._moved:
                     self._ports[worker].kill()
                     self._report_death(self._ports[worker])
@@ -150,6 +153,18 @@ class ProcessPool(RemotePool):
         self._completions += spare.fail(problem)
 
     # ---------------------------------------------------------------- waiting and closing
+
+    def park(self, envs: int = 1) -> None:
+        """Prepare for a sleep; only one worker wakes a caller that waits for all environments.
+
+        When it does, the caller looks for the others. A worker that has something to tell wakes the
+        caller in any case, by what it writes.
+        """
+        self._parked = True
+        for port in self._sources:
+            port.park()
+            if envs >= self._num_envs and not port.news():
+                break
 
     def waitables(self) -> Mapping[int, int]:
         waitables = {**super().waitables()}

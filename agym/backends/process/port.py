@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from selectors import EVENT_READ, EVENT_WRITE
 
 from agym._system.cpus import HomeCore, available_cores, core_numbers, core_of, quota
@@ -313,10 +313,11 @@ class ProcessPort(Port):
         events = EVENT_READ | (EVENT_WRITE if self.channel.backlog else 0)
         return {self.channel.fileno(): events, self.process.ended: EVENT_READ}
 
-    def is_gone(self, ended: set[int]) -> bool:
-        """Return whether the worker has ended: by EOF, or as one of the descriptors says."""
-        self.receive()
-        return self.channel.ended or self.process.ended in ended
+    def is_gone(self, ready: Collection[int]) -> bool:
+        """Return whether the worker has ended, by what its descriptors that are ready say."""
+        if self.channel.fileno() in ready:
+            self.receive()
+        return self.channel.ended or self.process.ended in ready
 
     def kill(self) -> None:
         self.process.kill()
