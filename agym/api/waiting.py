@@ -22,7 +22,8 @@ from agym._system.defer_signals import RECHECK_SECONDS, Interruptible, Uninterru
 from agym._system.fork_safety import abandon_in_forks
 from agym._system.platform import sleep_on
 from agym.backends.outbox import Bell
-from agym.backends.spinning import HOLD_SECONDS, SPIN_SECONDS, give_way
+from agym.backends.pool import Pool
+from agym.backends.spinning import HOLD_SECONDS, LATE_SECONDS, SPIN_SECONDS, give_way
 from agym.engine.calls.ticket import Receive, Ticket
 from agym.engine.engine import Engine
 from agym.protocol.messages.operations import Close, Make, Step
@@ -104,7 +105,8 @@ class SyncWaiter:
                 self._sleep(ticket, end)
             now = time.perf_counter()
             if alone:
-                self._spinning.learn(now - begun, slept=slept)
+                late = lateness(self._backend, begun, now)
+                self._spinning.learn(now - begun, slept=slept, late=late)
             if ticket.kind not in UNCOUNTED:
                 self._traffic.waited += now - begun
         hooks = self._hooks
@@ -233,6 +235,12 @@ def sleep_limit(engine: Engine, end: float | None = None) -> float:
     return min(limit for limit in limits if limit is not None)
 
 
+def lateness(backend: Pool, begun: float, now: float) -> float:
+    """Return how long after the last worker had finished a wait ended, in seconds."""
+    finished = backend.finished_at() if now - begun > LATE_SECONDS else 0.0
+    return now - finished if finished > begun else 0.0
+
+
 def is_step_result(ticket: Ticket) -> bool:
     """Whether a ticket has the result of steps, which hooks may hold back; errors are not."""
     return ticket.done and ticket.kind in (Step, Receive) and ticket.error is None
@@ -289,7 +297,8 @@ class AsyncWaiter:
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
-            self._spinning.learn(now - begun, slept=slept)
+            late = lateness(self._backend, begun, now)
+            self._spinning.learn(now - begun, slept=slept, late=late)
             if ticket.kind not in UNCOUNTED:
                 self._traffic.waited += now - begun
         hooks = self.hooks
@@ -320,7 +329,7 @@ class AsyncWaiter:
             return False
         if self._spinning.spin(ready, HOLD_SECONDS):
             return True
-        while self._spinning.worth_spinning and time.perf_counter() < end:
+        while self._spinning.worth_spinning(now := time.perf_counter()) and now < end:
             yield
             give_way()
             if self.ready(ticket):

@@ -374,6 +374,10 @@ class Pool:
                 return not of_all
         return of_all
 
+    def finished_at(self) -> float:
+        """Return when the latest step was finished, by ``perf_counter``, or 0 if unknown."""
+        return 0.0
+
     def take_step(self, number: int) -> bool:
         """Take a step of all environments, if all have completed it and there is nothing else.
 

@@ -23,8 +23,9 @@ from agym.protocol.frames import ARENA
 from agym.protocol.memory import Field
 
 # Shared int64 words: a cache line written by the caller, one written by the worker, the ring.
-TAIL, SENT, CALLER_ASLEEP = 0, 1, 2
-COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING = 8, 9, 10, 11
+# POSTED and FINISHED are the times of the latest step, in nanoseconds of ``perf_counter``.
+TAIL, SENT, CALLER_ASLEEP, POSTED = 0, 1, 2, 3
+COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING, FINISHED = 8, 9, 10, 11, 12
 RING = 16
 
 # Words of a ring entry: number, start and stop in one word, plane.

@@ -109,6 +109,9 @@ class ProcessPool(RemotePool):
 
     # ---------------------------------------------------------------- completions
 
+    def finished_at(self) -> float:
+        return max(float(port.finished_at) for port in self._ports)
+
     def take_step(self, number: int) -> bool:
         if not self._rings or self._completions:
             return False
@@ -161,7 +164,7 @@ class ProcessPool(RemotePool):
         caller in any case, by what it writes.
         """
         self._parked = True
-        for port in self._sources:
+        for port in reversed(self._sources):  # the last one begins last
             port.park()
             if envs >= self._num_envs and not port.news():
                 break

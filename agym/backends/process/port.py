@@ -21,6 +21,8 @@ from agym.backends.process.mailbox import (
     COMPLETED,
     DOWN,
     ENTRY,
+    FINISHED,
+    POSTED,
     RING,
     RUNNING,
     SENT,
@@ -152,6 +154,7 @@ class ProcessPort(Port):
             self._ring[number, low] = high
             tail += 1
         self._tail = tail
+        words[POSTED] = time.perf_counter_ns()
         self.bell.publish(TAIL, tail)
 
     def pack(self, operation: Operation) -> list[Buffer]:
@@ -179,6 +182,10 @@ class ProcessPort(Port):
         if words[COMPLETED] != self._completed or words[ANSWERED] > self._received:
             return True
         return bool(self._completions)
+
+    @property
+    def finished_at(self) -> float:
+        return self._words[FINISHED] * 1e-9
 
     def park(self, envs: int = 1) -> None:
         self.bell.park()

@@ -27,6 +27,8 @@ from agym.backends.process.mailbox import (
     COMPLETED,
     DOWN,
     ENTRY,
+    FINISHED,
+    POSTED,
     RING,
     SENT,
     TAIL,
@@ -105,8 +107,8 @@ class WorkerLoop:
         self._go_home = go_home
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._spinning = SpinPolicy(watch)
-        # The latest wait, in seconds, and whether it ended in sleep.
-        self._waited = 0.0
+        # The latest wait and how late it ended, in seconds, and whether it ended in sleep.
+        self._waited = self._late = 0.0
         self._slept = False
         self._inbox: deque[Buffer] = deque()
         self._head = 0
@@ -122,6 +124,7 @@ class WorkerLoop:
 
         def step(number: int, start: int, stop: int, plane: int) -> None:
             payload = host.step(start, stop, plane)
+            self._words[FINISHED] = time.perf_counter_ns()
             if payload is not None:
                 self.answer(Completion(number, start, stop, payload))
             else:
@@ -254,7 +257,7 @@ class WorkerLoop:
 
     def _wait(self) -> None:
         if self._waited:  # the policy learns now: before the step, the caller waited for that
-            self._spinning.learn(self._waited, slept=self._slept)
+            self._spinning.learn(self._waited, slept=self._slept, late=self._late)
         begun = time.perf_counter()
         self._slept = slept = not self._spinning.spin(self._news)
         if slept:
@@ -266,7 +269,9 @@ class WorkerLoop:
             self._bell.unpark()
         now = time.perf_counter()
         self._waited = now - begun
-        if self._go_home is not None:
+        posted = self._words[POSTED] * 1e-9
+        self._late = now - posted if posted > begun else 0.0
+        if self._go_home is not None and now >= self._spinning.crowded_until:
             self._go_home(now)
 
     # ---------------------------------------------------------------- on an event loop

@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 import agym
+from agym.api.waiting import lateness
 from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
-from agym.backends.spinning import SPIN_SECONDS, WATCH_SECONDS, SpinPolicy
+from agym.backends.spinning import (
+    FIRST_PAUSE_SECONDS,
+    LATE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    SPIN_SECONDS,
+    WATCH_SECONDS,
+    SpinPolicy,
+)
 from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of
@@ -118,9 +127,9 @@ def test_a_longer_limit_is_worth_longer_waits() -> None:
     policy = SpinPolicy(WATCH_SECONDS)
     for _ in range(50):
         policy.learn(2 * SPIN_SECONDS, slept=False)
-    assert policy.worth_spinning
+    assert policy.worth_spinning(time.perf_counter())
     policy.limit = SPIN_SECONDS
-    assert not policy.worth_spinning
+    assert not policy.worth_spinning(time.perf_counter())
 
 
 def test_only_callers_without_a_loop_watch_for_long() -> None:
@@ -150,3 +159,53 @@ def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
         policy.learn(SPIN_SECONDS / 10, slept=False)
     looks.clear()
     assert policy.spin(look, 10.0)  # however rarely this process runs
+
+
+def late_again_and_again(policy: SpinPolicy, clock: list[float], pause: float) -> list[float]:
+    """Spin as soon as the policy permits, be late each time, and return the pauses."""
+    pauses = []
+    for _ in range(20):
+        policy.learn(0.0, slept=False, late=2 * LATE_SECONDS)
+        pauses.append(policy.crowded_until - clock[0])
+        assert not policy.worth_spinning(clock[0])
+        clock[0] = policy.crowded_until + pause
+        assert policy.worth_spinning(clock[0])
+    return pauses
+
+
+def test_who_is_late_sleeps_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    pauses = late_again_and_again(SpinPolicy(), clock, 0.001)
+    assert pauses[0] == pytest.approx(FIRST_PAUSE_SECONDS)
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == pytest.approx(LONGEST_PAUSE_SECONDS)
+
+
+def test_who_is_late_once_in_a_while_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    pauses = late_again_and_again(SpinPolicy(), clock, 1.0)
+    assert pauses == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
+
+
+def test_short_delays_and_those_of_sleepers_do_not_count() -> None:
+    policy = SpinPolicy()
+    policy.learn(0.0, slept=False, late=0.5 * LATE_SECONDS)
+    policy.learn(0.0, slept=True, late=10 * LATE_SECONDS)
+    assert policy.worth_spinning(time.perf_counter())
+
+
+def test_who_was_off_its_core_knows_how_late_it_is() -> None:
+    """Lateness counts from the end of the steps, if that came after the begin of the wait."""
+    with agym.make(Tally, 2, backend=FORK) as envs:
+        envs.reset()
+        envs.step([1, 1])
+        backend = backend_of(envs)
+        finished = backend.finished_at()
+        assert 0.0 < finished <= time.perf_counter()
+        assert lateness(backend, finished - 1.0, finished + 0.25) == pytest.approx(0.25)
+        assert lateness(backend, finished + 0.2, finished + 0.25) == 0.0
+        assert lateness(backend, finished, finished + LATE_SECONDS / 2) == 0.0
+        envs.step([1, 1])
+        assert backend.finished_at() > finished
