@@ -12,7 +12,7 @@ from benchmarks.overhead import command as overhead
 from benchmarks.ray import command as ray_command
 from benchmarks.rules import makers, pong, vectorize
 from benchmarks.soak import command as soak
-from benchmarks.throughput import account, everything, grid, multienv, pool, scale
+from benchmarks.throughput import account, busy, everything, grid, multienv, pool, scale
 from benchmarks.throughput import command as throughput
 from benchmarks.waiting import io, overlap, render, stragglers
 
@@ -21,6 +21,8 @@ EXAMPLES = """Examples:
 python -m benchmarks throughput CartPole-v1:8
 
 python -m benchmarks grid CartPole-v1 --num-envs 1,8
+
+python -m benchmarks busy CartPole-v1:64
 
 python -m benchmarks account Acrobot-v1 64
 
@@ -73,6 +75,7 @@ app = typer.Typer(
 )
 app.command(epilog=throughput.EXAMPLES)(throughput.throughput)
 app.command(epilog=grid.EXAMPLES)(grid.grid)
+app.command(epilog=busy.EXAMPLES)(busy.busy)
 app.command(epilog=account.EXAMPLES, no_args_is_help=True)(account.account)
 app.command(epilog=overhead.EXAMPLES)(overhead.overhead)
 app.command(epilog=scale.EXAMPLES)(scale.scale)

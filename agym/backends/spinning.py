@@ -36,6 +36,9 @@ LATE_SECONDS = 1e-3
 # busy program costs 4 ms.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.28
 
+# An attempt went well if so many waits were not late.
+ENOUGH_WAITS = 100
+
 # Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
 WAKE_SECONDS = 50e-6
 
@@ -60,7 +63,9 @@ class SpinPolicy:
         self.limit = limit
         self.crowded_until = 0.0
         self._expected = 0.0
+        # The length of the next pause, and how many waits have not been late since the latest one.
         self._pause = FIRST_PAUSE_SECONDS
+        self._in_time = 0
 
     def spin(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
         """Spin for at most ``seconds``, or the limit; return whether it became ready."""
@@ -81,12 +86,16 @@ class SpinPolicy:
     def learn(self, seconds: float, *, slept: bool, late: float = 0.0) -> None:
         """Record the length of a wait, and how late it ended, in seconds."""
         if late > LATE_SECONDS and not slept:
-            self._pause_spinning(time.perf_counter())
+            self._pause_spinning()
+        elif not slept:
+            self._in_time += 1
         seconds = min(seconds, 4 * self.limit) - WAKE_SECONDS * slept
         self._expected += (seconds - self._expected) / 8
 
-    def _pause_spinning(self, now: float) -> None:
-        """Sleep for a while; for twice as long if the latest attempt to spin did not go well."""
-        again = now - self.crowded_until < 2 * self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS) if again else FIRST_PAUSE_SECONDS
-        self.crowded_until = now + self._pause
+    def _pause_spinning(self) -> None:
+        """Sleep for a while; for twice as long if the latest attempt to spin went badly."""
+        if self._in_time >= ENOUGH_WAITS:
+            self._pause = FIRST_PAUSE_SECONDS
+        self.crowded_until = time.perf_counter() + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        self._in_time = 0

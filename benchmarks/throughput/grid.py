@@ -5,12 +5,7 @@ A cell is an environment and a number of it. In each cell, all systems take turn
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +18,7 @@ from rich.table import Table
 from agym.errors import UsageError
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.measure import Undecided, measure
+from benchmarks.measuring.neighbours import ONE_LOOP, QUIET
 from benchmarks.measuring.options import Repeats, Seconds
 from benchmarks.measuring.progress import progress_bar
 from benchmarks.measuring.workloads import Workload, check_work
@@ -107,7 +103,7 @@ def grid(
     counts = parse_counts(num_envs)
     workloads = grid_workloads(envs or ENVS, counts)
     settings = Settings(seconds, repeats, workers, 60 * minutes / len(counts))
-    with busy_program() if busy else nullcontext():
+    with (ONE_LOOP if busy else QUIET).running():
         report = run_grid(workloads, settings, busy=busy, against=against, json=json)
     deliver(show_grid(report, busy=busy), report.to_json(), json)
     if plot is not None:
@@ -160,25 +156,6 @@ def run_grid(
         workloads, settings, systems, lambda results, _: judge_cells(results, busy=busy),
         partial(undecided, busy=busy), json,
     )  # fmt: skip
-
-
-@contextmanager
-def busy_program() -> Iterator[int]:
-    """Keep a core busy with another program, which is no child of this process; yield its id."""
-    # It ends by itself after some hours, should this process be killed.
-    code = (
-        "import os, signal\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\n"
-        "signal.alarm(4 * 3600)\nwhile True: pass"
-    )
-    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    with started:
-        assert started.stdout is not None
-        pid = int(started.stdout.readline())
-        started.wait()  # until then it is a grandchild of this process
-        try:
-            yield pid
-        finally:
-            os.kill(pid, signal.SIGKILL)
 
 
 def run_workloads(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from agym.errors import UsageError
@@ -40,7 +37,6 @@ from benchmarks.throughput.cells import (
 )
 from benchmarks.throughput.grid import (
     ENVS,
-    busy_program,
     grid_workloads,
     grouped_notes,
     parse_counts,
@@ -171,15 +167,6 @@ def test_slices_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         counts = {len(row.rates) for row in result.rows}
         assert len(counts) == 1
         assert 2 <= counts.pop() <= most
-
-
-def test_a_busy_program_ends_with_the_benchmark() -> None:
-    with busy_program() as pid:
-        program = psutil.Process(pid)
-        assert program not in psutil.Process().children(recursive=True)
-    with suppress(psutil.NoSuchProcess):
-        while program.status() != psutil.STATUS_ZOMBIE:  # whoever adopted it may not reap it
-            time.sleep(0.01)
 
 
 def test_cell_without_environments_is_not_judged() -> None:

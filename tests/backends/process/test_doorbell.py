@@ -16,6 +16,7 @@ from agym.api.waiting import lateness
 from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
 from agym.backends.spinning import (
+    ENOUGH_WAITS,
     FIRST_PAUSE_SECONDS,
     LATE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -161,32 +162,34 @@ def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
     assert policy.spin(look, 10.0)  # however rarely this process runs
 
 
-def late_again_and_again(policy: SpinPolicy, clock: list[float], pause: float) -> list[float]:
-    """Spin as soon as the policy permits, be late each time, and return the pauses."""
-    pauses = []
+def pauses(policy: SpinPolicy, clock: list[float], waits: int) -> list[float]:
+    """Be late 20 times, each after some waits that were not; return the pauses that follow."""
+    found = []
     for _ in range(20):
+        for _ in range(waits):
+            policy.learn(0.0, slept=False)
         policy.learn(0.0, slept=False, late=2 * LATE_SECONDS)
-        pauses.append(policy.crowded_until - clock[0])
+        found.append(policy.crowded_until - clock[0])
         assert not policy.worth_spinning(clock[0])
-        clock[0] = policy.crowded_until + pause
+        clock[0] = policy.crowded_until + 0.001
         assert policy.worth_spinning(clock[0])
-    return pauses
+    return found
 
 
 def test_who_is_late_sleeps_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    pauses = late_again_and_again(SpinPolicy(), clock, 0.001)
-    assert pauses[0] == pytest.approx(FIRST_PAUSE_SECONDS)
-    assert pauses == sorted(pauses)
-    assert pauses[-1] == pytest.approx(LONGEST_PAUSE_SECONDS)
+    found = pauses(SpinPolicy(), clock, ENOUGH_WAITS - 1)
+    assert found[0] == pytest.approx(FIRST_PAUSE_SECONDS)
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(LONGEST_PAUSE_SECONDS)
 
 
 def test_who_is_late_once_in_a_while_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    pauses = late_again_and_again(SpinPolicy(), clock, 1.0)
-    assert pauses == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
+    found = pauses(SpinPolicy(), clock, ENOUGH_WAITS)
+    assert found == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
 
 
 def test_short_delays_and_those_of_sleepers_do_not_count() -> None:
