@@ -112,7 +112,7 @@ LATE = {
     "api/options/environments.py": {"agym.hosts.vector.construction"},
     "sb3.py": {"agym.api.sb3.vec_env"},
     "engine/engine.py": {"agym.engine.faults.recycling"},
-    "engine/stats.py": {"psutil"},
+    "_system/load.py": {"psutil"},
 }
 
 

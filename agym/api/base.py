@@ -424,4 +424,6 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
         kind, count = type(self).__name__, self.num_envs
         remark = self._life.remark
         learned = f"; {remark.removesuffix('.')}" if remark else ""
+        if not self.closed and self._life.is_open and self._life.crowded:
+            learned += "; its cores are crowded, see stats()"
         return f"{kind}({name}, num_envs={count}, backend={self.backend!r}{state}{learned})"

@@ -374,6 +374,13 @@ class Pool:
                 return not of_all
         return of_all
 
+    def crowded_until(self) -> float:
+        """Return until when the caller or a worker sleeps instead of spinning, or 0.
+
+        It is a time of ``perf_counter``; other threads wanted their cores.
+        """
+        return self.spinning.crowded_until
+
     def finished_at(self) -> float:
         """Return when the latest step was finished, by ``perf_counter``, or 0 if unknown."""
         return 0.0

@@ -5,6 +5,7 @@ It also says what the environments are like, and what is known of their run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from agym._system.files import os_errors_as_usage_errors
@@ -22,6 +23,9 @@ from agym.protocol.table import SlotTable
 # Seconds for workers to close, to terminate and to be killed; then the same for a fast close.
 GRACE_SECONDS = (5.0, 1.0, 1.0)
 FAST_CLOSE_SECONDS = (1.0, 0.3, 0.3)
+
+# Whoever was late, and has slept since then, tries to spin again, which may go well for so long.
+CROWDED_SECONDS = 0.1
 
 CLOSED = "the environments are closed: make new ones"
 NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
@@ -59,6 +63,8 @@ class Life:
         abandon_in_forks(self)
         with os_errors_as_usage_errors("the environments cannot be made"):
             self._backend.start()
+        if self._backend.shared:  # while its workers start
+            self._collector.traffic.follow_cores()
         self._collector.poll()
         return ticket
 
@@ -170,8 +176,13 @@ class Life:
         backend, recovery = self._backend, self._collector.recovery
         return self.last_stats or self._collector.traffic.read(
             self._collector.rows.gauges, backend.ranges, backend.pids,
-            recovery.fault_log.counts, recovery.restarts,
+            recovery.fault_log.counts, recovery.restarts, crowded=self.crowded,
         )  # fmt: skip
+
+    @property
+    def crowded(self) -> bool:
+        """Whether other threads have just kept the caller or a worker off its core."""
+        return self._backend.crowded_until() > time.perf_counter() - CROWDED_SECONDS
 
     @property
     def remark(self) -> str:

@@ -12,6 +12,7 @@ from statistics import median
 
 import numpy as np
 
+from agym._system.load import CoreUse, Load, rss_of
 from agym.engine.hooks import Hooks
 from agym.protocol.messages.failures import name_envs
 from agym.protocol.metrics.gauges import BUCKETS, WAKING, Gauges, bucket_of, clock, percentiles
@@ -188,6 +189,11 @@ class Stats:
         waited: The seconds that were waited so far, by cause.
         loop_lag: How late the caller's event loop runs callbacks; ``None`` without one, and before
             it has awaited environments for 20 ms.
+        cores: Who used the cores since the environments were made; ``None`` where they are in this
+            process.
+        crowded: Other programs, or threads of this one, have just kept the caller or a worker off
+            its core. Until they are gone, both sleep between steps instead of watching for the
+            next one.
         remark: What was learned from these steps, in a sentence; usually empty.
     """
 
@@ -203,11 +209,21 @@ class Stats:
     remark: str
     waited: Waited
     loop_lag: LoopLag | None
+    cores: CoreUse | None = None
+    crowded: bool = False
 
     @property
     def cost(self) -> float:
         """The sum of ``info["cost"]`` over all environments."""
         return math.fsum(env.cost for env in self.envs)
+
+    @property
+    def _advice(self) -> str:
+        """What to do about crowded cores, in a sentence."""
+        assert self.cores is not None
+        if self.cores.program > self.cores.others:
+            return "give this program fewer threads (torch.set_num_threads), or take fewer workers"
+        return 'fewer workers or backend="serial" may be faster now: "auto" measures that'
 
     def __repr__(self) -> str:
         steps = sum(env.steps for env in self.envs)
@@ -236,6 +252,8 @@ class Stats:
             "event loop": self.loop_lag,
             "cost": self.cost and f"{self.cost:.6g}",
         }
+        if self.crowded and self.cores is not None:
+            lines += [f"  crowded cores: {self.cores}", f"  {self._advice}"]
         lines += [f"  {name}: {note}" for name, note in notes.items() if note]
         if self.remark:
             lines.append(f"  {self.remark}")
@@ -316,6 +334,11 @@ class Traffic:
         self._release = 0.0
         self.opened = time.monotonic()
         self._first: list[tuple[int, int]] = []
+        self._load: Load | None = None
+
+    def follow_cores(self) -> None:
+        """Note from now on who uses the cores."""
+        self._load = Load()
 
     def begin(self, number: int) -> int:
         """Time the caller before this step, and the step if it is due; return when it began."""
@@ -370,6 +393,8 @@ class Traffic:
         pids: Sequence[int | None],
         faults: Sequence[int],
         restarts: Sequence[int],
+        *,
+        crowded: bool,
     ) -> Stats:
         seconds = time.monotonic() - self.opened
         workers = tuple(
@@ -400,6 +425,7 @@ class Traffic:
             seconds, envs, workers, queue, transport, work, caller, limit,
             _stragglers(envs, ranges), self.remark,
             Waited(self.waited, self._held_back, *turns), self.lag.read(),
+            None if self._load is None else self._load.read(pids), crowded,
         )  # fmt: skip
 
 
@@ -410,15 +436,3 @@ def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int,
     if len(alone) < len(ranges):  # a worker with one environment wakes up for each of its steps
         times.update((i, times[i] - WAKING / 1e9) for i in alone if i in times)
     return tuple(i for i, seconds in times.items() if seconds > STRAGGLER * usual)
-
-
-def rss_of(pid: int | None) -> int | None:
-    """Return the memory of a process in bytes, ``None`` if it is gone or elsewhere."""
-    if pid is None:
-        return None
-    try:
-        import psutil  # a late import, because few programs ask for statistics
-
-        return int(psutil.Process(pid).memory_info().rss)
-    except Exception:  # the process is gone; or Python is about to end, and imports nothing
-        return None

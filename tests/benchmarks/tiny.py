@@ -24,6 +24,7 @@ def few_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "throughput.grid.SYSTEMS",
         "measuring.measure.SYSTEMS",
+        "throughput.busy.SYSTEMS",
         "overhead.command.COMPARED",
     ):
         monkeypatch.setattr(f"benchmarks.{name}", FEW)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
-from dataclasses import FrozenInstanceError
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +17,8 @@ import psutil
 import pytest
 
 import agym
+from agym._system.cpus import core_numbers
+from agym._system.load import CoreUse, Load
 from agym.engine.hooks import Hooks
 from agym.engine.stats import FOLLOWED, Traffic
 from tests.support.backends import FORK
@@ -20,6 +27,7 @@ from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import gauges_of
+from tests.support.patience import patience
 
 PROCESS = {"backend": FORK, "workers": 2}
 EVERYWHERE = [
@@ -132,7 +140,7 @@ def test_what_limits_it(
             traffic.settle(began, gauges, workers)
         now += caller * MILLISECOND
     _dispatch(traffic, -1)
-    stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0])
+    stats = traffic.read(gauges, workers, [None, None], [0] * 4, [0, 0], crowded=False)
     parts = stats.queue, stats.work, stats.transport, stats.caller
     assert parts == pytest.approx([part / 1000 for part in (there, work, back, caller)])
     assert stats.limit == limit
@@ -221,3 +229,63 @@ def test_bystanders_of_a_mended_worker_are_printed() -> None:
         envs.reset()
         envs.step([0, 9, 0, 0])
         assert "  faults: 2, in environments 0, 1" in str(envs.stats()).splitlines()
+
+
+@pytest.fixture
+def busy_loops() -> Iterator[list[int]]:
+    """A busy loop per core, in other programs than this one."""
+    code = "import os\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\nwhile True: pass"
+    with ExitStack() as stack:
+        pids = []
+        for _ in core_numbers():
+            started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+            stack.enter_context(started)
+            assert started.stdout is not None
+            pids.append(int(started.stdout.readline()))
+            stack.callback(os.kill, pids[-1], signal.SIGKILL)
+        yield pids
+
+
+def test_who_crowds_the_cores_is_said(busy_loops: list[int]) -> None:
+    """Whoever spins beside other programs notices it, and sleeps from then on."""
+    end = time.monotonic() + patience()
+    with agym.make(Tally, 4, **PROCESS, output="array", autoreset="next_step") as envs:
+        envs.reset()
+        while True:
+            envs.step([0] * 4)
+            stats = envs.stats()
+            if stats.crowded and stats.cores is not None and stats.cores.others > 0.1:
+                break
+            assert time.monotonic() < end, stats
+        assert "; its cores are crowded, see stats()" in repr(envs)
+    assert f"crowded cores: of {len(core_numbers())}, this program used" in str(stats)
+    assert 'fewer workers or backend="serial" may be faster now' in str(stats)
+
+
+def test_a_program_that_crowds_its_own_cores_is_told() -> None:
+    with agym.make(Tally, 2, backend="serial") as envs:
+        envs.reset()
+        stats = envs.stats()
+        assert stats.cores is None
+        assert "crowded" not in str(stats)
+        crowded = replace(stats, cores=CoreUse(2, 1.5, 0.4, 0.1), crowded=True)
+    assert "crowded cores: of 2, this program used 1.5, its workers 0.4" in str(crowded)
+    assert "fewer threads (torch.set_num_threads)" in str(crowded)
+
+
+def test_processes_are_counted_as_what_they_are() -> None:
+    load, begun = Load(), time.monotonic()
+    spin = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", spin], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        as_worker, as_part = load.read([child.pid]), load.read()
+        child.stdin.close()
+    seconds = time.monotonic() - begun
+    assert as_worker.workers * seconds >= 0.25
+    assert as_part.workers == 0.0
+    assert as_part.program > as_worker.program
+    assert as_part.cores == len(core_numbers())

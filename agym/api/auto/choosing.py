@@ -30,7 +30,7 @@ from statistics import median
 
 from agym._system.cpus import available_cores
 from agym._system.isolation import NoRunningLoop
-from agym._system.load import OtherLoad
+from agym._system.load import Load
 from agym.backends.registry import refuse_import
 from agym.engine.stats import Traffic
 from agym.hosts.factories import Factory, OneShotFactory, describe_first, reraise
@@ -174,9 +174,9 @@ def _plan(profile: Profile, needs: Requirements, measured: Factory) -> Plan:
 
 def free_cores() -> int:
     """Return how many of this process's cores other programs leave free just now, at least one."""
-    others = OtherLoad()
+    load = Load()
     time.sleep(LOOK_SECONDS)
-    return max(1, available_cores() - round(others.cores()))
+    return max(1, available_cores() - round(load.read().others))
 
 
 def _unmeasured(

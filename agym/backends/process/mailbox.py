@@ -23,9 +23,10 @@ from agym.protocol.frames import ARENA
 from agym.protocol.memory import Field
 
 # Shared int64 words: a cache line written by the caller, one written by the worker, the ring.
-# POSTED and FINISHED are the times of the latest step, in nanoseconds of ``perf_counter``.
+# POSTED and FINISHED are the times of the latest step, CROWDED is until when the worker does not
+# spin, in nanoseconds of ``perf_counter``.
 TAIL, SENT, CALLER_ASLEEP, POSTED = 0, 1, 2, 3
-COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING, FINISHED = 8, 9, 10, 11, 12
+COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING, FINISHED, CROWDED = 8, 9, 10, 11, 12, 13
 RING = 16
 
 # Words of a ring entry: number, start and stop in one word, plane.

@@ -109,8 +109,13 @@ class ProcessPool(RemotePool):
 
     # ---------------------------------------------------------------- completions
 
+    def crowded_until(self) -> float:
+        times: list[float] = [port.crowded_until for port in self._ports]
+        return max(super().crowded_until(), *times)
+
     def finished_at(self) -> float:
-        return max(float(port.finished_at) for port in self._ports)
+        times: list[float] = [port.finished_at for port in self._ports]
+        return max(times)
 
     def take_step(self, number: int) -> bool:
         if not self._rings or self._completions:

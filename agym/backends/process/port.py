@@ -19,6 +19,7 @@ from agym.backends.process.mailbox import (
     ANSWERED,
     CALLER_ASLEEP,
     COMPLETED,
+    CROWDED,
     DOWN,
     ENTRY,
     FINISHED,
@@ -185,7 +186,11 @@ class ProcessPort(Port):
 
     @property
     def finished_at(self) -> float:
-        return self._words[FINISHED] * 1e-9
+        return float(self._words[FINISHED] * 1e-9)
+
+    @property
+    def crowded_until(self) -> float:
+        return float(self._words[CROWDED] * 1e-9)
 
     def park(self, envs: int = 1) -> None:
         self.bell.park()

@@ -25,6 +25,7 @@ from agym.backends.process.mailbox import (
     ANSWERED,
     CALLER_ASLEEP,
     COMPLETED,
+    CROWDED,
     DOWN,
     ENTRY,
     FINISHED,
@@ -258,6 +259,7 @@ class WorkerLoop:
     def _wait(self) -> None:
         if self._waited:  # the policy learns now: before the step, the caller waited for that
             self._spinning.learn(self._waited, slept=self._slept, late=self._late)
+            self._words[CROWDED] = int(self._spinning.crowded_until * 1e9)
         begun = time.perf_counter()
         self._slept = slept = not self._spinning.spin(self._news)
         if slept:

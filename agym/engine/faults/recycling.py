@@ -22,13 +22,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from agym._system.load import rss_of
 from agym.backends.options import Recycle
 from agym.backends.pool import Pool
 from agym.engine.calls.dispatcher import Dispatcher
 from agym.engine.calls.ticket import Ticket
 from agym.engine.faults.recovery import Recovery
 from agym.engine.opened import EnvRows
-from agym.engine.stats import rss_of
 from agym.hosts.snapshots.codecs import registered
 from agym.hosts.snapshots.states import EnvState
 from agym.protocol.arguments import Ids

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import agym
+from agym._system.load import CoreUse
 from agym.api.auto import choosing
 from agym.api.auto.choosing import plan_for
 from agym.planning.caching import remember_profile
@@ -261,7 +262,8 @@ def test_of_the_free_cores_there_is_one_at_least(
     others: float, free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "available_cores", lambda: 4)
-    monkeypatch.setattr(choosing.OtherLoad, "cores", lambda self: others)
+    use = CoreUse(4, 0.0, 0.0, others)
+    monkeypatch.setattr(choosing.Load, "read", lambda self: use)
     assert choosing.free_cores() == free
 
 
