@@ -370,7 +370,8 @@ def save_busy_plot(report: BusyReport, path: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels[len(works) :]:
         panel.set_axis_off()
-    panels[0].legend(fontsize=7, frameon=False)
-    figure.suptitle("Steps of environments per second, beside other programs")
-    figure.supxlabel(machine_line(report.machine), fontsize=6, wrap=True)
+    bars, labels = panels[0].get_legend_handles_labels()
+    figure.legend(bars, labels, loc="outside lower center", ncols=len(shown), frameon=False)
+    title = "Steps of environments per second, beside other programs"
+    figure.suptitle(f"{title}\n{machine_line(report.machine)}", fontsize=7, wrap=True)
     figure.savefig(path, format="png", dpi=150)

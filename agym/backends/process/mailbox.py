@@ -24,7 +24,7 @@ from agym.protocol.memory import Field
 
 # Shared int64 words: a cache line written by the caller, one written by the worker, the ring.
 # POSTED and FINISHED are the times of the latest step, CROWDED is until when the worker does not
-# spin, in nanoseconds of ``perf_counter``.
+# spin, in nanoseconds of ``perf_counter``, which is the same clock in all processes of a machine.
 TAIL, SENT, CALLER_ASLEEP, POSTED = 0, 1, 2, 3
 COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING, FINISHED, CROWDED = 8, 9, 10, 11, 12, 13
 RING = 16
