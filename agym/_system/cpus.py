@@ -42,15 +42,15 @@ class HomeCore:
     still move the worker to an idle one.
     """
 
-    def __init__(self, position: int, *, crowded: bool) -> None:
+    def __init__(self, position: int, *, all_cores: bool) -> None:
         """Choose the core.
 
         Args:
             position: Counts around the cores that this process may use.
-            crowded: There are as many workers as cores.
+            all_cores: There are as many workers as cores.
         """
         self._position = position
-        self._pause = CROWDED_RETURN_SECONDS if crowded else RETURN_SECONDS
+        self._pause = CROWDED_RETURN_SECONDS if all_cores else RETURN_SECONDS
         self._cores: set[int] = set()
         self._home = -1
         self._look_at = 0.0

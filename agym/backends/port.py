@@ -147,7 +147,7 @@ class Port(ABC):
         outbox: What :meth:`report` fills.
         pid: The worker's process; ``None`` if it is this one.
         exitcode: The exit code of the process, if known.
-        closed: The completion of ``close`` has arrived.
+        closed: The completion of ``close`` has arrived, or the worker was given up.
         death: Why the worker is gone; ``None`` while it is in use.
         over: Completions that arrive from now on are dropped.
         watched: The caller may be sleeping on its descriptors.

@@ -1,10 +1,10 @@
 """Spinning: to watch for what is about to come, for a bounded time, instead of sleeping.
 
-Who spins yields its core between two looks. On a quiet machine that is the fastest way to wait. If
-another program wants the core, it gets a whole slice of the scheduler with every look, which is up
-to 4 ms, while who sleeps is woken at once. So the two sides of a worker's mailbox say when they
-wrote something, and who spins sees how late it noticed. If that was late, it sleeps for a while
-before it tries to spin again.
+A thread that spins yields its core between two looks. On a quiet machine that is the fastest way to
+wait. If another program wants the core, it gets a whole slice of the scheduler with every look,
+which is up to 4 ms, while a thread that sleeps is woken at once. So the two sides of a worker's
+mailbox say when they wrote something, and a thread that spins sees how late it noticed. If that was
+late, it sleeps between steps for a while before it tries to spin again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WATCH_SECONDS = 5e-3
 # The part of ``SPIN_SECONDS`` that may block an event loop; then the loop turns between looks.
 HOLD_SECONDS = 100e-6
 
-# Who notices something later than this was off its core, since another program had it for a slice.
-# On a quiet machine the caller takes up to 0.1 ms from its message to a worker to its next yield,
+# A thread that notices something later than this was off its core, which another one had for a
+# slice. On a quiet machine the caller takes up to 0.1 ms from its message to a worker to its next yield,
 # and two workers that the scheduler has left on one core are some 0.5 ms late.
 LATE_SECONDS = 1e-3
 
@@ -56,7 +56,7 @@ class SpinPolicy:
 
     Attributes:
         limit: How long to spin before sleeping, in seconds.
-        crowded_until: When to spin again after a wait that was late, by ``perf_counter``.
+        crowded_until: No spinning before this time of ``perf_counter``, after a wait that was late.
     """
 
     def __init__(self, limit: float = SPIN_SECONDS) -> None:
@@ -93,7 +93,10 @@ class SpinPolicy:
         self._expected += (seconds - self._expected) / 8
 
     def _pause_spinning(self) -> None:
-        """Sleep for a while; for twice as long if the latest attempt to spin went badly."""
+        """Do not spin until a pause is over, which is twice as long as the one before.
+
+        After enough waits in time it is the first one again.
+        """
         if self._in_time >= ENOUGH_WAITS:
             self._pause = FIRST_PAUSE_SECONDS
         self.crowded_until = time.perf_counter() + self._pause

@@ -189,11 +189,11 @@ class Stats:
         waited: The seconds that were waited so far, by cause.
         loop_lag: How late the caller's event loop runs callbacks; ``None`` without one, and before
             it has awaited environments for 20 ms.
-        cores: Who used the cores since the environments were made; ``None`` where they are in this
-            process.
-        crowded: Other programs, or threads of this one, have just kept the caller or a worker off
-            its core. Until they are gone, both sleep between steps instead of watching for the
-            next one.
+        cores: Who used the cores since the environments were made, on average; ``None`` unless they
+            are in worker processes of this machine.
+        crowded: Another program, or another thread of this one, has just kept the caller or a
+            worker off its core. Whichever noticed it sleeps between steps, for 20 ms to 1.3 s, and then
+            tries to watch again.
         remark: What was learned from these steps, in a sentence; usually empty.
     """
 
@@ -223,7 +223,10 @@ class Stats:
         assert self.cores is not None
         if self.cores.program > self.cores.others:
             return "give this program fewer threads (torch.set_num_threads), or take fewer workers"
-        return 'fewer workers or backend="serial" may be faster now: "auto" measures that'
+        return (
+            'fewer workers, or backend="serial", may be faster now; backend="auto" chooses again'
+            " when you make the environments anew"
+        )
 
     def __repr__(self) -> str:
         steps = sum(env.steps for env in self.envs)

@@ -71,7 +71,7 @@ PEERS: tuple[type[System], ...] = (GymnasiumSync, GymnasiumAsync, SB3Subproc, Ag
 SYSTEMS: tuple[type[System], ...] = (BareAtOnce, *PEERS, AgymThread, AgymProcess, AgymAuto)
 
 # Targets against the best peer: of worker processes, by the seconds that SyncVectorEnv takes for a
-# batch while nothing else runs, and of agym's own choice.
+# batch while nothing else runs (shorter batches have none), and of agym's own choice.
 LONG_SECONDS, LONG_FACTOR = 1e-3, 0.95
 SHORT_SECONDS, SHORT_FACTOR = 0.3e-3, 0.85
 AUTO_FACTOR = 0.95

@@ -89,7 +89,7 @@ def test_a_worker_returns_to_its_core_and_may_leave_it_again(
     monkeypatch: pytest.MonkeyPatch, moves: list[set[int]]
 ) -> None:
     on_core(monkeypatch, 2)
-    home = HomeCore(4, crowded=True)
+    home = HomeCore(4, all_cores=True)
     home(10.0)
     assert moves == [{3}, {2, 3, 5}]
     on_core(monkeypatch, 3)
@@ -97,13 +97,13 @@ def test_a_worker_returns_to_its_core_and_may_leave_it_again(
     assert len(moves) == 2  # it is there
 
 
-@pytest.mark.parametrize("crowded", [True, False])
+@pytest.mark.parametrize("all_cores", [True, False])
 def test_it_returns_no_more_often_than_needed(
-    monkeypatch: pytest.MonkeyPatch, moves: list[set[int]], crowded: bool
+    monkeypatch: pytest.MonkeyPatch, moves: list[set[int]], all_cores: bool
 ) -> None:
-    pause = cpus.CROWDED_RETURN_SECONDS if crowded else cpus.RETURN_SECONDS
+    pause = cpus.CROWDED_RETURN_SECONDS if all_cores else cpus.RETURN_SECONDS
     on_core(monkeypatch, 5)
-    home = HomeCore(0, crowded=crowded)
+    home = HomeCore(0, all_cores=all_cores)
     for now, times in ((10.0, 1), (10.0 + 0.9 * pause, 1), (10.0 + 1.1 * pause, 2)):
         home(now)
         assert moves == [{2}, {2, 3, 5}] * times
@@ -113,7 +113,7 @@ def test_it_follows_when_it_is_given_other_cores(
     monkeypatch: pytest.MonkeyPatch, moves: list[set[int]]
 ) -> None:
     on_core(monkeypatch, 5)
-    home = HomeCore(1, crowded=True)
+    home = HomeCore(1, all_cores=True)
     home(10.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 7})
     home(11.0)
@@ -126,13 +126,13 @@ def test_cores_that_are_taken_away_meanwhile_are_no_error(monkeypatch: pytest.Mo
 
     on_core(monkeypatch, -2)
     monkeypatch.setattr(os, "sched_setaffinity", fails)
-    HomeCore(0, crowded=True)(10.0)
+    HomeCore(0, all_cores=True)(10.0)
 
 
 def test_a_thread_is_really_moved() -> None:
     allowed = os.sched_getaffinity(0)
     for position, core in enumerate(sorted(allowed)):
-        home, there = HomeCore(position, crowded=True), False
+        home, there = HomeCore(position, all_cores=True), False
         for attempt in range(1, 200):  # on a busy machine it may be moved off again at once
             home(float(attempt))
             there = there or cpus.current_core() == core

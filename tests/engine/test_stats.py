@@ -259,7 +259,7 @@ def test_who_crowds_the_cores_is_said(busy_loops: list[int]) -> None:
             assert time.monotonic() < end, stats
         assert "; its cores are crowded, see stats()" in repr(envs)
     assert f"crowded cores: of {len(core_numbers())}, this program used" in str(stats)
-    assert 'fewer workers or backend="serial" may be faster now' in str(stats)
+    assert 'fewer workers, or backend="serial", may be faster now' in str(stats)
 
 
 def test_a_program_that_crowds_its_own_cores_is_told() -> None:

@@ -23,8 +23,10 @@ from agym.protocol.frames import ARENA
 from agym.protocol.memory import Field
 
 # Shared int64 words: a cache line written by the caller, one written by the worker, the ring.
-# POSTED and FINISHED are the times of the latest step, CROWDED is until when the worker does not
-# spin, in nanoseconds of ``perf_counter``, which is the same clock in all processes of a machine.
+# POSTED is when the caller posted its latest step, FINISHED when the worker finished one (not for
+# coroutine environments), CROWDED until when the worker does not spin: in nanoseconds of
+# ``perf_counter``, which is one clock for all processes of a machine. RUNNING is the environment
+# that is stepped, plus one.
 TAIL, SENT, CALLER_ASLEEP, POSTED = 0, 1, 2, 3
 COMPLETED, ANSWERED, WORKER_ASLEEP, RUNNING, FINISHED, CROWDED = 8, 9, 10, 11, 12, 13
 RING = 16

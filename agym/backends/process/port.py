@@ -87,7 +87,7 @@ class ProcessPort(Port):
         ours, theirs = socket.socketpair()
         channel = Channel(ours)  # before the process starts, so that a fork drops it
         try:
-            home = HomeCore(self.position, crowded=self.workers >= cores)
+            home = HomeCore(self.position, all_cores=self.workers >= cores)
             core = core_of(self.worker) if spec.pin else home
             self.process = WorkerProcess(
                 WorkerMain(theirs, count, core, WATCH_SECONDS if may_watch else SPIN_SECONDS),
