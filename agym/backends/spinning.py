@@ -28,8 +28,8 @@ WATCH_SECONDS = 5e-3
 HOLD_SECONDS = 100e-6
 
 # A thread that notices something later than this was off its core, which another one had for a
-# slice. On a quiet machine the caller takes up to 0.1 ms from its message to a worker to its next yield,
-# and two workers that the scheduler has left on one core are some 0.5 ms late.
+# slice. On a quiet machine the caller takes up to 0.1 ms from its message to a worker to its next
+# yield, and two workers that the scheduler has left on one core are some 0.5 ms late.
 LATE_SECONDS = 1e-3
 
 # How long to sleep instead of spinning after that: first, and at most. An attempt to spin beside a

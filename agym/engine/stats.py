@@ -192,8 +192,8 @@ class Stats:
         cores: Who used the cores since the environments were made, on average; ``None`` unless they
             are in worker processes of this machine.
         crowded: Another program, or another thread of this one, has just kept the caller or a
-            worker off its core. Whichever noticed it sleeps between steps, for 20 ms to 1.3 s, and then
-            tries to watch again.
+            worker off its core. Whichever noticed it sleeps between steps, for 20 ms to 1.3 s, and
+            then tries to watch again.
         remark: What was learned from these steps, in a sentence; usually empty.
     """
 
