@@ -222,7 +222,10 @@ class Stats:
         """What to do about crowded cores, in a sentence."""
         assert self.cores is not None
         if self.cores.program > self.cores.others:
-            return "give this program fewer threads (torch.set_num_threads), or take fewer workers"
+            return (
+                "this program's own threads want the cores too: measure fewer workers, and fewer"
+                " threads (torch.set_num_threads)"
+            )
         return (
             'fewer workers, or backend="serial", may be faster now; backend="auto" chooses again'
             " when you make the environments anew"
