@@ -58,7 +58,7 @@ class Load:
         none from one.
 
         Args:
-            workers: The process ids of the workers, all of which are younger than this object.
+            workers: The process ids of the workers, which may have just started.
         """
         seconds = max(time.monotonic() - self._begun, 1e-3)
         now, before = _times(workers), self._before

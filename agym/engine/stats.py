@@ -209,8 +209,8 @@ class Stats:
     remark: str
     waited: Waited
     loop_lag: LoopLag | None
-    cores: CoreUse | None = None
-    crowded: bool = False
+    cores: CoreUse | None
+    crowded: bool
 
     @property
     def cost(self) -> float:

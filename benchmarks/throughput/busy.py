@@ -37,7 +37,7 @@ from benchmarks.reports.output import JsonFile, PlotFile, check_plot, check_writ
 from benchmarks.reports.plot import OTHERS as GREY
 from benchmarks.reports.plot import OURS as BLUE
 from benchmarks.reports.results import Row, Settings, Verdict, WorkloadResult, to_json
-from benchmarks.reports.tables import machine_line
+from benchmarks.reports.tables import machine_line, verdict_table
 from benchmarks.systems.base import Contest, System
 from benchmarks.systems.baseline import BareAtOnce
 from benchmarks.systems.runners import (
@@ -183,7 +183,7 @@ class BusyReport:
 def busy(
     work: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ENV:N", help="Cells; the default nine take 40 minutes."),
+        typer.Argument(metavar="ENV:N", help="Cells; the default nine take 20 minutes."),
     ] = None,
     beside: Annotated[
         str, typer.Option(help='Neighbours: numbers of busy loops up to 2, and "learner".')
@@ -213,11 +213,13 @@ def parse_neighbours(name: str) -> Neighbours:
     """Parse ``"0"``, ``"1"``, ``"2"`` or ``"learner"``.
 
     Raises:
-        typer.BadParameter: It is none of them.
+        typer.BadParameter: It is none of them, or what it needs is not installed.
     """
     found = BESIDE.get(name.strip())
     if found is None:
         raise typer.BadParameter(f"--beside {name!r} is none of {', '.join(BESIDE)}")
+    if not found.installed:
+        raise typer.BadParameter(f"{found.name} needs {found.module}: leave it out of --beside")
     return found
 
 
@@ -229,9 +231,8 @@ def run_busy(
 ) -> BusyReport:
     """Measure all cells beside all neighbours; ``json`` gets the report so far after each cell."""
     report = BusyReport(dict(describe_machine()), settings)
-    there = [each for each in neighbours if each.installed]
-    with progress_bar(len(there) * len(workloads)) as bar:
-        for each in there:
+    with progress_bar(len(neighbours) * len(workloads)) as bar:
+        for each in neighbours:
             part = Beside(each.name)
             before = report
             for work in workloads:
@@ -309,7 +310,7 @@ def show_busy(report: BusyReport) -> RenderableType:
         tables.append(table)
         tables += _contests(part)
     if report.targets:
-        tables.append(_targets(report.targets))
+        tables.append(verdict_table(report.targets))
     return Group(*tables, machine_line(report.machine))
 
 
@@ -323,17 +324,6 @@ def _contests(part: Beside) -> Iterator[RenderableType]:
 
 def _thousands(row: Row | None) -> str:
     return "–" if row is None else f"{row.rate / 1000:,.1f}"
-
-
-def _targets(targets: Sequence[Verdict]) -> Table:
-    table = Table(title="Targets, for two cores")
-    table.add_column("target")
-    for name in ("wanted", "measured", "met"):
-        table.add_column(name, justify="right")
-    for each in targets:
-        measured = "–" if each.measured is None else f"{each.measured:.2f}"
-        table.add_row(each.target, f"{each.wanted:.2f}", measured, "yes" if each.met else "no")
-    return table
 
 
 def save_busy_plot(report: BusyReport, path: Path) -> None:
@@ -351,8 +341,8 @@ def save_busy_plot(report: BusyReport, path: Path) -> None:
     ]
     shown = (GymnasiumSync, GymnasiumAsync, SB3Subproc, AgymSerial, AgymProcess, AgymAuto)
     colors = (GREY, "#6b7280", "#4b5563", "#93c5fd", BLUE, "#ea580c")
-    columns = min(2, len(works))
-    rows = math.ceil(len(works) / columns)
+    columns = max(1, min(2, len(works)))
+    rows = max(1, math.ceil(len(works) / columns))
     figure = figure_module.Figure(figsize=(6.4 * columns, 2.9 * rows + 0.6), layout="constrained")
     panels = [*figure.subplots(rows, columns, squeeze=False).flat]
     width = 0.8 / len(shown)
