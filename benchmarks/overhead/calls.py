@@ -62,7 +62,7 @@ def calls_of_a_step(way: str, num_envs: int = 4, steps: int = STEPS) -> list[Pla
     """
     backend = BACKENDS[way.removeprefix("await, ")]
     # As on an idle machine: whatever earlier waits took, the caller watches for the end.
-    with patch.object(SpinPolicy, "worth_spinning", new=True):
+    with patch.object(SpinPolicy, "worth_spinning", return_value=True):
         if way.startswith("await"):
             return agym.run(_awaited(backend, num_envs, steps))
         options: dict[str, Any] = {"autoreset": "next_step", "output": "array"}
