@@ -99,14 +99,15 @@ class SyncWaiter:
         waited = ticket.alone or not ready()  # the former has just been sent
         if waited:
             # While another thread leads, spinning would take the core that the leader needs.
-            alone = self._leader is None
-            slept = not (alone and self._spinning.spin(ready))
+            alone, spinning = self._leader is None, self._spinning
+            if alone:
+                spinning.learn()
+            slept = not (alone and spinning.spin(ready))
             if slept:
                 self._sleep(ticket, end)
             now = time.perf_counter()
             if alone:
-                late = lateness(self._backend, begun, now)
-                self._spinning.learn(now - begun, slept=slept, late=late)
+                spinning.note(begun, now, slept=slept, due=due(self._backend, begun, now))
             if ticket.kind not in UNCOUNTED:
                 self._traffic.waited += now - begun
         hooks = self._hooks
@@ -235,10 +236,9 @@ def sleep_limit(engine: Engine, end: float | None = None) -> float:
     return min(limit for limit in limits if limit is not None)
 
 
-def lateness(backend: Pool, begun: float, now: float) -> float:
-    """Return how long after the last worker had finished a wait ended, in seconds."""
-    finished = backend.finished_at() if now - begun > LATE_SECONDS else 0.0
-    return now - finished if finished > begun else 0.0
+def due(backend: Pool, begun: float, now: float) -> float:
+    """Return when a wait was due to end, by ``perf_counter``; 0 if that makes no difference."""
+    return backend.finished_at() if now - begun > LATE_SECONDS else 0.0
 
 
 def is_step_result(ticket: Ticket) -> bool:
@@ -293,12 +293,12 @@ class AsyncWaiter:
 
         waited = not ready()
         if waited:
+            self._spinning.learn()
             slept = not (yield from self._spin(ticket, ready, begun + SPIN_SECONDS))
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
-            late = lateness(self._backend, begun, now)
-            self._spinning.learn(now - begun, slept=slept, late=late)
+            self._spinning.note(begun, now, slept=slept, due=due(self._backend, begun, now))
             if ticket.kind not in UNCOUNTED:
                 self._traffic.waited += now - begun
         hooks = self.hooks

@@ -36,8 +36,8 @@ LATE_SECONDS = 1e-3
 # busy program costs 4 ms.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.28
 
-# An attempt went well if so many waits were not late.
-ENOUGH_WAITS = 100
+# An attempt went well if it took that long until a wait was late.
+ENOUGH_SECONDS = 0.1
 
 # Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
 WAKE_SECONDS = 50e-6
@@ -63,9 +63,8 @@ class SpinPolicy:
         self.limit = limit
         self.crowded_until = 0.0
         self._expected = 0.0
-        # The length of the next pause, and how many waits have not been late since the latest one.
-        self._pause = FIRST_PAUSE_SECONDS
-        self._in_time = 0
+        self._pause = FIRST_PAUSE_SECONDS  # the length of the next one
+        self._latest: tuple[float, float, float, bool] | None = None
 
     def spin(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
         """Spin for at most ``seconds``, or the limit; return whether it became ready."""
@@ -73,32 +72,50 @@ class SpinPolicy:
         if not self.worth_spinning(now):
             return False
         end = now + (self.limit if seconds is None else seconds)
-        while time.perf_counter() < end:
+        while True:
             give_way()
             if ready():
                 return True
-        return False
+            if time.perf_counter() >= end:
+                return False
 
     def worth_spinning(self, now: float) -> bool:
         """Whether to spin in the next wait."""
         return self._expected <= self.limit and now >= self.crowded_until
 
-    def learn(self, seconds: float, *, slept: bool, late: float = 0.0) -> None:
-        """Record the length of a wait, and how late it ended, in seconds."""
-        if late > LATE_SECONDS and not slept:
-            self._pause_spinning()
-        elif not slept:
-            self._in_time += 1
-        seconds = min(seconds, 4 * self.limit) - WAKE_SECONDS * slept
+    def note(self, begun: float, ended: float, *, slept: bool, due: float = 0.0) -> None:
+        """Note a wait; times are those of ``perf_counter``.
+
+        Args:
+            begun: When it began.
+            ended: When it ended.
+            slept: Whether it ended in sleep.
+            due: When it could have ended, 0 if that is unknown.
+        """
+        self._latest = begun, ended, due, slept
+
+    def learn(self) -> None:
+        """Learn from the wait that was noted last.
+
+        Do that when nobody waits for this thread, so not at once after the wait.
+        """
+        if self._latest is None:
+            return
+        begun, ended, due, slept = self._latest
+        self._latest = None
+        seconds = min(ended - begun, 4 * self.limit)
+        if slept:
+            seconds -= WAKE_SECONDS
+        elif due > begun and ended - due > LATE_SECONDS:
+            self._pause_spinning(ended)
         self._expected += (seconds - self._expected) / 8
 
-    def _pause_spinning(self) -> None:
+    def _pause_spinning(self, now: float) -> None:
         """Do not spin until a pause is over, which is twice as long as the one before.
 
-        After enough waits in time it is the first one again.
+        If that one is over since long enough, it is as short as the first one.
         """
-        if self._in_time >= ENOUGH_WAITS:
+        if now - self.crowded_until > ENOUGH_SECONDS:
             self._pause = FIRST_PAUSE_SECONDS
-        self.crowded_until = time.perf_counter() + self._pause
+        self.crowded_until = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-        self._in_time = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,9 @@ BACKENDS = {"serial": agym.backends.Serial(), "process": agym.backends.Process(w
 # statistics, or waited for a worker that the system did not run.
 STEPS = 300
 
+# How long to give way to the workers.
+YIELD_SECONDS = 2e-3
+
 
 class Place(NamedTuple):
     """A call: the file, relative to the package, and the function."""
@@ -61,8 +65,10 @@ def calls_of_a_step(way: str, num_envs: int = 4, steps: int = STEPS) -> list[Pla
         steps: Number of steps to try.
     """
     backend = BACKENDS[way.removeprefix("await, ")]
-    # As on an idle machine: whatever earlier waits took, the caller watches for the end.
-    with patch.object(SpinPolicy, "worth_spinning", return_value=True):
+    # As on an idle machine: whatever earlier waits took, the caller spins, and its first look finds
+    # the result.
+    yielding = patch("agym.backends.spinning.give_way", lambda: time.sleep(YIELD_SECONDS))
+    with patch.object(SpinPolicy, "worth_spinning", return_value=True), yielding:
         if way.startswith("await"):
             return agym.run(_awaited(backend, num_envs, steps))
         options: dict[str, Any] = {"autoreset": "next_step", "output": "array"}

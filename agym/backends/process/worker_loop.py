@@ -108,9 +108,6 @@ class WorkerLoop:
         self._go_home = go_home
         self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
         self._spinning = SpinPolicy(watch)
-        # The latest wait and how late it ended, in seconds, and whether it ended in sleep.
-        self._waited = self._late = 0.0
-        self._slept = False
         self._inbox: deque[Buffer] = deque()
         self._head = 0
         self._received = 0
@@ -257,11 +254,12 @@ class WorkerLoop:
         return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
 
     def _wait(self) -> None:
-        if self._waited:  # the policy learns now: before the step, the caller waited for that
-            self._spinning.learn(self._waited, slept=self._slept, late=self._late)
-            self._words[CROWDED] = int(self._spinning.crowded_until * 1e9)
+        words, spinning = self._words, self._spinning
+        spinning.learn()
         begun = time.perf_counter()
-        self._slept = slept = not self._spinning.spin(self._news)
+        if begun < spinning.crowded_until:
+            words[CROWDED] = int(spinning.crowded_until * 1e9)
+        slept = not spinning.spin(self._news)
         if slept:
             self._bell.park()
             while not self._news() and not self._channel.ended:
@@ -270,10 +268,8 @@ class WorkerLoop:
                 self._receive()
             self._bell.unpark()
         now = time.perf_counter()
-        self._waited = now - begun
-        posted = self._words[POSTED] * 1e-9
-        self._late = now - posted if posted > begun else 0.0
-        if self._go_home is not None and now >= self._spinning.crowded_until:
+        spinning.note(begun, now, slept=slept, due=words[POSTED] * 1e-9)
+        if self._go_home is not None and now >= spinning.crowded_until:
             self._go_home(now)
 
     # ---------------------------------------------------------------- on an event loop

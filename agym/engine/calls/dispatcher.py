@@ -44,12 +44,10 @@ class RowQueues:
             env_groups: The groups of environments that are one vector environment each.
         """
         self._groups = {i: ids for ids in env_groups for i in ids}
-        # Shared, and copied before the first write: compared by identity.
-        self._all_free: list[Ticket | None] = [None] * num_envs
-        self._owners = self._all_free
-        self._owned = 0
-        # The ticket that owns every row, as long as none of them was freed.
+        # The ticket that owns every row, as long as none of them was freed; else the owner of each.
         self._whole: Ticket | None = None
+        self._owners: list[Ticket | None] = [None] * num_envs
+        self._owned = 0
         self._waiting: dict[int, deque[Operation]] = {}
         self._seized: set[int] = set()
         self.idle = True
@@ -58,7 +56,7 @@ class RowQueues:
         """Return an environment with a step in flight or queued, preferably one still running."""
         found = None
         for i in ids:
-            owner = self._owners[i]
+            owner = self.owner(i)
             if owner is not None and owner.kind is Step:
                 found = i
                 if not owner.has_ended(i):
@@ -69,7 +67,7 @@ class RowQueues:
 
     def owner(self, slot: int) -> Ticket | None:
         """Return the ticket that owns an environment's row: its step, reset or move."""
-        return self._owners[slot]
+        return self._whole or self._owners[slot]
 
     def waiting(self, ticket: Ticket) -> set[int]:
         """Return the environments whose part of a ticket still waits for a row."""
@@ -81,7 +79,7 @@ class RowQueues:
 
     def is_free(self, slot: int) -> bool:
         """Whether no step or reset of an environment is under way or queued."""
-        return self._owners[slot] is None and not self._queue(slot)
+        return self.owner(slot) is None and not self._queue(slot)
 
     def seize(self, slot: int, ticket: Ticket) -> None:
         """Hold back all operations of a free environment until ``ticket`` is released."""
@@ -94,8 +92,6 @@ class RowQueues:
         if not self.idle or len(ticket.ids) < len(self._owners):
             return False
         if ticket.message.writes_rows:
-            self._owned = number = len(self._all_free)
-            self._owners = [ticket] * number
             self._whole = ticket
             self.idle = False
         return True
@@ -105,8 +101,6 @@ class RowQueues:
         if self._whole is not ticket or self._waiting:
             return False
         self._whole = None
-        self._owners = self._all_free
-        self._owned = 0
         self.idle = True
         return True
 
@@ -117,7 +111,7 @@ class RowQueues:
         waiting = {
             i
             for i in ids
-            if self._queue(i) or i in self._seized or (row and self._owners[i] is not None)
+            if self._queue(i) or i in self._seized or (row and self.owner(i) is not None)
         }
         position = {slot: k for k, slot in enumerate(ids)}
 
@@ -130,7 +124,7 @@ class RowQueues:
                 self._waiting.setdefault(self._key(i), deque()).append(part(range(i, i + 1)))
             elif row:
                 self._set_owner(i, ticket)
-        self.idle = not self._owned and not self._waiting
+        self._note_idle()
         free = tuple(i for i in ids if i not in waiting)
         if free:
             yield from map(part, runs(free))
@@ -143,12 +137,20 @@ class RowQueues:
         return self._waiting.get(self._key(slot), ())
 
     def _set_owner(self, slot: int, ticket: Ticket) -> None:
-        if self._owners is self._all_free:
-            self._owners = list(self._all_free)
+        self._part()
         for i in self._groups.get(slot, (slot,)):
             if self._owners[i] is None:
                 self._owners[i] = ticket
                 self._owned += 1
+
+    def _part(self) -> None:
+        """Note the owner of each row, instead of the one of all."""
+        if self._whole is not None:
+            self._owned = len(self._owners)
+            self._owners, self._whole = [self._whole] * self._owned, None
+
+    def _note_idle(self) -> None:
+        self.idle = self._whole is None and not self._owned and not self._waiting
 
     def forget(self, ticket: Ticket) -> None:
         """Remove a ticket's parts from the queues."""
@@ -163,13 +165,13 @@ class RowQueues:
     def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
         """Free some rows of a ticket; return the operations that may be submitted now."""
         freed: list[Operation] = []
-        self._whole = None
+        self._part()
         if not (self._groups or self._waiting or self._seized):  # the usual case
             for i in ids:
                 if self._owners[i] is ticket:
                     self._owners[i] = None
                     self._owned -= 1
-            self.idle = not self._owned
+            self._note_idle()
             return freed
         ids = tuple(dict.fromkeys(j for i in ids for j in self._groups.get(i, (i,))))
         for i in ids:
@@ -191,7 +193,7 @@ class RowQueues:
                 freed.append(queue.popleft())
             if queue is not None and not queue:
                 del self._waiting[i]
-        self.idle = not self._owned and not self._waiting
+        self._note_idle()
         return [*_joined(freed)] if len(freed) > 1 else freed
 
 

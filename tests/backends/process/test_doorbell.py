@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pytest
 
 import agym
-from agym.api.waiting import lateness
+from agym.api.waiting import due
 from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
 from agym.backends.spinning import (
-    ENOUGH_WAITS,
+    ENOUGH_SECONDS,
     FIRST_PAUSE_SECONDS,
     LATE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -127,7 +127,7 @@ def test_watching_has_a_limit() -> None:
 def test_a_longer_limit_is_worth_longer_waits() -> None:
     policy = SpinPolicy(WATCH_SECONDS)
     for _ in range(50):
-        policy.learn(2 * SPIN_SECONDS, slept=False)
+        wait(policy, 2 * SPIN_SECONDS)
     assert policy.worth_spinning(time.perf_counter())
     policy.limit = SPIN_SECONDS
     assert not policy.worth_spinning(time.perf_counter())
@@ -147,7 +147,7 @@ def test_only_callers_without_a_loop_watch_for_long() -> None:
 def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
     policy = SpinPolicy()
     for _ in range(50):
-        policy.learn(1.0, slept=True)
+        wait(policy, 1.0, slept=True)
     looks: list[bool] = []
 
     def look() -> bool:
@@ -157,58 +157,80 @@ def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
     assert not policy.spin(look)
     assert len(looks) <= 1
     for _ in range(50):
-        policy.learn(SPIN_SECONDS / 10, slept=False)
+        wait(policy, SPIN_SECONDS / 10)
     looks.clear()
     assert policy.spin(look, 10.0)  # however rarely this process runs
 
 
-def pauses(policy: SpinPolicy, clock: list[float], waits: int) -> list[float]:
-    """Be late 20 times, each after some waits that were not; return the pauses that follow."""
+def pauses(policy: SpinPolicy, clock: list[float], between: float) -> list[float]:
+    """Be late 20 times, each some seconds after the pause before; return the pauses that follow."""
     found = []
     for _ in range(20):
-        for _ in range(waits):
-            policy.learn(0.0, slept=False)
-        policy.learn(0.0, slept=False, late=2 * LATE_SECONDS)
-        found.append(policy.crowded_until - clock[0])
-        assert not policy.worth_spinning(clock[0])
-        clock[0] = policy.crowded_until + 0.001
-        assert policy.worth_spinning(clock[0])
+        now = clock[0] = max(clock[0], policy.crowded_until) + between
+        assert policy.worth_spinning(now)
+        wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS, until=now)
+        found.append(policy.crowded_until - now)
+        assert not policy.worth_spinning(now)
     return found
 
 
-def test_who_is_late_sleeps_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    found = pauses(SpinPolicy(), clock, ENOUGH_WAITS - 1)
+def wait(
+    policy: SpinPolicy,
+    seconds: float,
+    *,
+    slept: bool = False,
+    late: float = 0.0,
+    until: float | None = None,
+) -> None:
+    """Learn from a wait."""
+    ended = time.perf_counter() if until is None else until
+    policy.note(ended - seconds, ended, slept=slept, due=ended - late)
+    policy.learn()
+
+
+def test_who_is_late_sleeps_for_longer_each_time() -> None:
+    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], ENOUGH_SECONDS / 2)
     assert found[0] == pytest.approx(FIRST_PAUSE_SECONDS)
     assert found == sorted(found)
     assert found[-1] == pytest.approx(LONGEST_PAUSE_SECONDS)
 
 
-def test_who_is_late_once_in_a_while_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    found = pauses(SpinPolicy(), clock, ENOUGH_WAITS)
+def test_who_is_late_once_in_a_while_does_not() -> None:
+    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], 2 * ENOUGH_SECONDS)
     assert found == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
 
 
 def test_short_delays_and_those_of_sleepers_do_not_count() -> None:
     policy = SpinPolicy()
-    policy.learn(0.0, slept=False, late=0.5 * LATE_SECONDS)
-    policy.learn(0.0, slept=True, late=10 * LATE_SECONDS)
-    assert policy.worth_spinning(time.perf_counter())
+    wait(policy, SPIN_SECONDS / 2, late=0.4 * LATE_SECONDS)
+    wait(policy, 11 * LATE_SECONDS, slept=True, late=10 * LATE_SECONDS)
+    assert policy.crowded_until == 0.0
+
+
+def test_what_was_due_before_the_wait_does_not_count() -> None:
+    policy = SpinPolicy()
+    wait(policy, 3 * LATE_SECONDS, late=4 * LATE_SECONDS)
+    assert policy.crowded_until == 0.0
+
+
+def test_a_wait_counts_once() -> None:
+    policy = SpinPolicy()
+    wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS)
+    crowded_until = policy.crowded_until
+    assert crowded_until > 0.0
+    policy.learn()
+    assert policy.crowded_until == crowded_until
 
 
 def test_who_was_off_its_core_knows_how_late_it_is() -> None:
-    """Lateness counts from the end of the steps, if that came after the begin of the wait."""
+    """Lateness counts from the end of the steps, for waits that can have been late."""
     with agym.make(Tally, 2, backend=FORK) as envs:
         envs.reset()
         envs.step([1, 1])
         backend = backend_of(envs)
         finished = backend.finished_at()
         assert 0.0 < finished <= time.perf_counter()
-        assert lateness(backend, finished - 1.0, finished + 0.25) == pytest.approx(0.25)
-        assert lateness(backend, finished + 0.2, finished + 0.25) == 0.0
-        assert lateness(backend, finished, finished + LATE_SECONDS / 2) == 0.0
+        assert due(backend, finished - 1.0, finished + 0.25) == finished
+        assert due(backend, finished, finished + LATE_SECONDS / 2) == 0.0
         envs.step([1, 1])
         assert backend.finished_at() > finished
