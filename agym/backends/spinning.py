@@ -36,7 +36,7 @@ LATE_SECONDS = 1e-3
 # busy program costs 4 ms.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.28
 
-# An attempt went well if it took that long until a wait was late.
+# An attempt to spin went well if no wait was late for this long.
 ENOUGH_SECONDS = 0.1
 
 # Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
@@ -113,7 +113,7 @@ class SpinPolicy:
     def _pause_spinning(self, now: float) -> None:
         """Do not spin until a pause is over, which is twice as long as the one before.
 
-        If that one is over since long enough, it is as short as the first one.
+        If the pause before ended long enough ago, it is as short as the first one.
         """
         if now - self.crowded_until > ENOUGH_SECONDS:
             self._pause = FIRST_PAUSE_SECONDS

@@ -137,14 +137,14 @@ class RowQueues:
         return self._waiting.get(self._key(slot), ())
 
     def _set_owner(self, slot: int, ticket: Ticket) -> None:
-        self._part()
+        self._split()
         for i in self._groups.get(slot, (slot,)):
             if self._owners[i] is None:
                 self._owners[i] = ticket
                 self._owned += 1
 
-    def _part(self) -> None:
-        """Note the owner of each row, instead of the one of all."""
+    def _split(self) -> None:
+        """Note the owner of each row instead of one owner of all rows."""
         if self._whole is not None:
             self._owned = len(self._owners)
             self._owners, self._whole = [self._whole] * self._owned, None
@@ -165,7 +165,7 @@ class RowQueues:
     def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
         """Free some rows of a ticket; return the operations that may be submitted now."""
         freed: list[Operation] = []
-        self._part()
+        self._split()
         if not (self._groups or self._waiting or self._seized):  # the usual case
             for i in ids:
                 if self._owners[i] is ticket:
