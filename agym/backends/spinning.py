@@ -36,7 +36,8 @@ LATE_SECONDS = 1e-3
 # busy program costs 4 ms.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.28
 
-# An attempt to spin went well if no wait was late for this long.
+# An attempt to spin went well if waits of this many seconds in all were not late. Other time does
+# not count: while the caller learns from a rollout, nothing shows whether the cores are crowded.
 ENOUGH_SECONDS = 0.1
 
 # Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
@@ -64,6 +65,7 @@ class SpinPolicy:
         self.crowded_until = 0.0
         self._expected = 0.0
         self._pause = FIRST_PAUSE_SECONDS  # the length of the next one
+        self._calm = 0.0  # seconds of spinning since the last pause
         self._latest: tuple[float, float, float, bool] | None = None
 
     def spin(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
@@ -108,14 +110,17 @@ class SpinPolicy:
             seconds -= WAKE_SECONDS
         elif due > begun and ended - due > LATE_SECONDS:
             self._pause_spinning(ended)
+        else:
+            self._calm += seconds
         self._expected += (seconds - self._expected) / 8
 
     def _pause_spinning(self, now: float) -> None:
         """Do not spin until a pause is over, which is twice as long as the one before.
 
-        If the pause before ended long enough ago, it is as short as the first one.
+        If spinning went well for long enough since then, it is as short as the first one.
         """
-        if now - self.crowded_until > ENOUGH_SECONDS:
+        if self._calm > ENOUGH_SECONDS:
             self._pause = FIRST_PAUSE_SECONDS
+        self._calm = 0.0
         self.crowded_until = now + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

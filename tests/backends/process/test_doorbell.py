@@ -162,12 +162,17 @@ def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
     assert policy.spin(look, 10.0)  # however rarely this process runs
 
 
-def pauses(policy: SpinPolicy, clock: list[float], between: float) -> list[float]:
-    """Be late 20 times, each some seconds after the pause before; return the pauses that follow."""
+def pauses(policy: SpinPolicy, clock: list[float], between: float, well: int) -> list[float]:
+    """Be late 20 times; return the pauses that follow.
+
+    Before each, some seconds pass, with a number of waits that go well.
+    """
     found = []
     for _ in range(20):
         now = clock[0] = max(clock[0], policy.crowded_until) + between
         assert policy.worth_spinning(now)
+        for _ in range(well):
+            wait(policy, LATE_SECONDS, until=now)
         wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS, until=now)
         found.append(policy.crowded_until - now)
         assert not policy.worth_spinning(now)
@@ -189,14 +194,15 @@ def wait(
 
 
 def test_who_is_late_sleeps_for_longer_each_time() -> None:
-    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], ENOUGH_SECONDS / 2)
+    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=10.0, well=20)
     assert found[0] == pytest.approx(FIRST_PAUSE_SECONDS)
-    assert found == sorted(found)
+    assert found == pytest.approx(sorted(found))
     assert found[-1] == pytest.approx(LONGEST_PAUSE_SECONDS)
 
 
 def test_who_is_late_once_in_a_while_does_not() -> None:
-    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], 2 * ENOUGH_SECONDS)
+    enough = round(2 * ENOUGH_SECONDS / LATE_SECONDS)
+    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=0.3, well=enough)
     assert found == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
 
 
