@@ -1,6 +1,6 @@
 """Rollouts: stacked transitions, collected while the policy acts for some and others step.
 
-A plain policy acts for one group after the other::
+A plain policy acts for one group after the other, here with two::
 
     group 0   policy | step ............ | policy | step ............
     group 1            policy | step ............ | policy | step ...
@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Generic, NamedTuple, overload
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from itertools import compress
+from statistics import median
+from typing import Any, Generic, Literal, NamedTuple, overload
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -21,6 +25,7 @@ from typing_extensions import TypeVar
 
 from agym import AsyncEnvs, Envs
 from agym.errors import Fault, UsageError, UsageTypeError
+from agym.protocol.arguments import is_integer
 from agym.protocol.space_layout import Layout
 from agym.protocol.typing import Array, Observations
 from agym.tools.rollouts.batched import BatchedPolicy
@@ -29,6 +34,14 @@ from agym.tools.rollouts.batched import BatchedPolicy
 ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
 
 Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
+Groups = int | Literal["auto"]
+
+# The numbers of groups that ``groups="auto"`` tries, in this order; of each, the median counts.
+# Two must be clearly faster, since the network then gets batches of half the size.
+TRIED = (1, 2, 2, 1, 1, 2)
+CLEARLY = 1.05
+
+LOG = logging.getLogger("agym")
 
 
 class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
@@ -59,6 +72,7 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
         episode_returns: ``float64[k]``, returns of the episodes that ended in this rollout, in the
             order in which they ended, without those that a fault has cut off.
         episode_lengths: ``int64[k]``, their lengths in steps.
+        groups: Number of groups that took turns with the policy.
     """
 
     observations: Observations
@@ -70,6 +84,7 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
     last_observations: Observations
     episode_returns: Array
     episode_lengths: Array
+    groups: int
 
 
 # This overload comes first, or a checker may take the coroutine itself for the actions.
@@ -79,7 +94,7 @@ def rollout(
     policy: Callable[[Observations], Awaitable[ActionsTaken]],
     steps: int,
     *,
-    groups: int = 2,
+    groups: Groups = 1,
     seed: int | None = None,
 ) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
 @overload
@@ -88,7 +103,7 @@ def rollout(
     policy: Policy[Observations, ActionsTaken],
     steps: int,
     *,
-    groups: int = 2,
+    groups: Groups = 1,
     seed: int | None = None,
 ) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
 async def rollout(
@@ -96,7 +111,7 @@ async def rollout(
     policy: Policy[Observations, ActionsTaken],
     steps: int,
     *,
-    groups: int = 2,
+    groups: Groups = 1,
     seed: int | None = None,
 ) -> AsyncIterator[Rollout[Observations, ActionsTaken]]:
     """Reset the environments, then step them and yield one rollout after the other.
@@ -117,8 +132,11 @@ async def rollout(
             to their actions; or an :func:`agym.batched` policy, which each environment asks by
             itself, so that none waits for a slow one.
         steps: Length ``T`` of a rollout.
-        groups: Number of groups that the environments are split into; 1 for no pipelining. A
-            batched policy makes its own batches.
+        groups: Number of groups that take turns with the policy, so that it acts for one while the
+            others step. Take 2 if the policy computes or waits elsewhere, as on a GPU; 1 if it
+            needs the cores that the environments use. ``"auto"`` tries both in the first six
+            rollouts and keeps the faster one. It says so in the log, and ``Rollout.groups`` is the
+            number to pass to repeat that. A batched policy makes its own batches.
         seed: For the reset: environment ``i`` gets ``seed + i``.
 
     Yields:
@@ -129,6 +147,8 @@ async def rollout(
     """
     if not isinstance(steps, int) or steps < 1:
         raise UsageError(f"steps={steps!r} must be a positive integer")
+    if groups != "auto" and not (is_integer(groups) and groups >= 1):
+        raise UsageError(f"groups={groups!r} must be a positive integer or 'auto'")
     if isinstance(envs, Envs) or not hasattr(envs, "split"):
         raise UsageTypeError(
             f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
@@ -136,17 +156,42 @@ async def rollout(
     if envs.tap.autoreset == "disabled" or envs.output != "array":
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
     alone = isinstance(policy, BatchedPolicy)
-    groups = envs.num_envs if alone else min(groups, envs.num_envs)
-    parts = [_Part(envs, group) for group in envs.split(groups)]
-    # What is played by one coroutine.
-    lanes = [[part] for part in parts] if alone else [parts]
     act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy
-    for part in parts:
-        await part.reset(seed)
+    numbers = _numbers_of_groups(envs.num_envs if alone else groups, envs.num_envs)
+    episodes, parts = _Episodes(envs), list[_Part]()
+    number = next(numbers)
     while True:
-        record = _Record(envs, steps)
+        if number != len(parts):
+            latest = episodes.latest(parts) if parts else None
+            parts = [_Part(episodes, group) for group in envs.split(number)]
+            for part in parts:
+                await part.begin(seed, latest)
+        # What is played by one coroutine.
+        lanes = [[part] for part in parts] if alone else [parts]
+        record, begun = _Record(envs, steps), time.perf_counter()
         await _all([_play(lane, act, record, steps) for lane in lanes])
-        yield record.result([part.observations for part in parts], [part.ids for part in parts])
+        seconds = time.perf_counter() - begun
+        yield record.result(episodes.latest(parts), number)
+        number = numbers.send(seconds)
+
+
+def _numbers_of_groups(groups: Groups, num_envs: int) -> Generator[int, float | None, None]:
+    """Yield the number of groups of each rollout; what is sent is how long the rollout took."""
+    if groups == "auto" and num_envs > 1:
+        took: dict[int, list[float]] = {}
+        for number in TRIED:
+            seconds = yield number
+            assert seconds is not None
+            took.setdefault(number, []).append(seconds)
+        one, two = (median(took[number]) for number in (1, 2))
+        groups = 2 if one > CLEARLY * two else 1
+        LOG.info(
+            "a rollout takes %.3g s with one group and %.3g s with two: groups=%d from here on;"
+            " pass groups=%d to repeat this", one, two, groups, groups,
+        )  # fmt: skip
+    number = 1 if groups == "auto" else min(groups, num_envs)
+    while True:
+        yield number
 
 
 async def _play(parts: Sequence[_Part], policy: Any, record: _Record, steps: int) -> None:
@@ -185,22 +230,48 @@ def _one_by_one(envs: AsyncEnvs, policy: BatchedPolicy) -> Callable[[Any], Await
     return act
 
 
-class _Part:
-    """A group with its latest observations and its current episodes."""
+class _Episodes:
+    """The current episodes of all environments.
 
-    def __init__(self, envs: AsyncEnvs, group: AsyncEnvs) -> None:
+    Attributes:
+        over: Which have ended, so that the next step only resets.
+        returns: Their returns so far.
+        lengths: Their lengths so far.
+        skips: Whether a step only resets after an episode's end.
+    """
+
+    def __init__(self, envs: AsyncEnvs) -> None:
+        self.over = np.zeros(envs.num_envs, bool)
+        self.returns = np.zeros(envs.num_envs)
+        self.lengths = np.zeros(envs.num_envs, np.int64)
+        self.skips = envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        self._layout = Layout(envs.single_observation_space)
+
+    def latest(self, parts: Sequence[_Part]) -> _Stack:
+        """Return the latest observations of all parts as one row."""
+        row = _Stack(self._layout, 1, len(self.over))
+        for part in parts:
+            row.write(0, part.ids, part.observations)
+        return row
+
+
+class _Part:
+    """A group with its latest observations."""
+
+    def __init__(self, episodes: _Episodes, group: AsyncEnvs) -> None:
         self.ids = group.env_ids
         self.observations: Any = None
+        self._episodes = episodes
         self._group = group
-        self._skips = envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
         self._pending: Any = None
         self._t = 0
-        self._over = np.zeros(len(self.ids), bool)
-        self._returns = np.zeros(len(self.ids))
-        self._lengths = np.zeros(len(self.ids), np.int64)
 
-    async def reset(self, seed: int | None) -> None:
-        self.observations, _ = await self._group.reset(seed=seed)
+    async def begin(self, seed: int | None, latest: _Stack | None) -> None:
+        """Go on from the latest observations of all environments; reset them if there are none."""
+        if latest is None:
+            self.observations, _ = await self._group.reset(seed=seed)
+        else:
+            self.observations = latest.nested(0, self.ids)
 
     async def act(self, policy: Policy[Any, Any], record: _Record, t: int) -> None:
         """Dispatch the group's next step."""
@@ -217,30 +288,29 @@ class _Part:
             return
         self.observations, rewards, terminated, truncated, infos = await self._pending
         self._pending = None
-        t, ids = self._t, self.ids
-        valid = ~self._over
+        t, ids, episodes = self._t, self.ids, self._episodes
+        valid = ~episodes.over[ids]
         record.rewards[t, ids] = rewards
         record.terminated[t, ids] = terminated
         record.truncated[t, ids] = truncated
         record.valid[t, ids] = valid
-        self._returns += rewards
-        self._lengths += valid
+        episodes.returns[ids] += rewards
+        episodes.lengths[ids] += valid
         done = terminated | truncated
         ended = done.copy()
         for k, info in enumerate(infos):
             if "fault" in info:
                 ended[k] = False
                 self._drop_failed(record, k, info["fault"])
-        record.episodes += [
-            (t, self._returns[k], self._lengths[k]) for k in np.flatnonzero(ended).tolist()
-        ]
-        self._returns[done] = 0.0
-        self._lengths[done] = 0
-        self._over = done & self._skips
+        for i in compress(ids, ended):
+            record.episodes.append((t, episodes.returns[i], episodes.lengths[i]))
+        for i in compress(ids, done):
+            episodes.returns[i], episodes.lengths[i] = 0.0, 0
+        episodes.over[ids] = done & episodes.skips
 
     def _drop_failed(self, record: _Record, k: int, fault: Fault) -> None:
         """Mark the row of a fault invalid, and with it the steps that are tried again."""
-        steps = int(self._lengths[k]) if fault.retry else 1
+        steps = int(self._episodes.lengths[self.ids[k]]) if fault.retry else 1
         first = max(0, self._t + 1 - max(1, steps))
         record.valid[first : self._t + 1, self.ids[k]] = False
 
@@ -256,10 +326,7 @@ class _Record:
         self.terminated, self.truncated, self.valid = (np.zeros(shape, bool) for _ in range(3))
         self.episodes: list[tuple[int, float, int]] = []
 
-    def result(self, last: list[Any], ids: list[Sequence[int]]) -> Rollout:
-        final = _Stack(self.observations.layout, 1, self.rewards.shape[1])
-        for part, observations in zip(ids, last, strict=True):
-            final.write(0, part, observations)
+    def result(self, last: _Stack, groups: int) -> Rollout:
         episodes = sorted(self.episodes, key=lambda episode: episode[0])
         return Rollout(
             self.observations.nested(),
@@ -268,9 +335,10 @@ class _Record:
             self.terminated,
             self.truncated,
             self.valid,
-            final.nested(0),
+            last.nested(0),
             np.array([total for _, total, _ in episodes], np.float64),
             np.array([length for _, _, length in episodes], np.int64),
+            groups,
         )
 
 
@@ -294,5 +362,12 @@ class _Stack:
                 for i, value in zip(ids, values, strict=True):
                     stack[t][i] = value
 
-    def nested(self, t: int | None = None) -> Any:
-        return self.layout.unflatten([s if t is None else s[t] for s in self._leaves])
+    def nested(self, t: int | None = None, ids: Sequence[int] | None = None) -> Any:
+        """Return all rows, or one, or that of some environments, nested as the space is."""
+        leaves = self._leaves if t is None else [leaf[t] for leaf in self._leaves]
+        if ids is not None:
+            leaves = [
+                leaf[ids] if isinstance(leaf, np.ndarray) else [leaf[i] for i in ids]
+                for leaf in leaves
+            ]
+        return self.layout.unflatten(leaves)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from gymnasium import spaces
 import agym
 from agym.envs.probes import RandomEnv
 from agym.testing import assert_same
+from agym.tools.rollouts.rollout import TRIED, Groups, _numbers_of_groups
 from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
@@ -56,22 +59,24 @@ def by_hand(mode: Any, steps: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("setup", SETUPS)
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
-@pytest.mark.parametrize("groups", [1, 2, 5])
-async def test_equals_a_plain_loop(setup: dict[str, Any], mode: Any, groups: int) -> None:
+@pytest.mark.parametrize("groups", [1, 2, 5, "auto"])
+async def test_equals_a_plain_loop(setup: dict[str, Any], mode: Any, groups: Groups) -> None:
     wanted = by_hand(mode, 120)
     async with agym.make_async("CartPole-v1", 5, autoreset=mode, **setup) as envs:
-        halves = await first(2, envs, lean, 60, groups=groups, seed=3)
+        pieces = await first(8, envs, lean, 15, groups=groups, seed=3)
+    tried = [rollout.groups for rollout in pieces]
+    assert tried[:6] == [*TRIED] if groups == "auto" else tried == [groups] * 8
     for name in ("observations", "actions", "rewards"):
-        ours = np.concatenate([getattr(rollout, name) for rollout in halves])
+        ours = np.concatenate([getattr(rollout, name) for rollout in pieces])
         assert_same(ours, wanted[name])
-    assert_same(halves[1].last_observations, wanted["last"])
-    done = np.concatenate([rollout.terminated | rollout.truncated for rollout in halves])
+    assert_same(pieces[-1].last_observations, wanted["last"])
+    done = np.concatenate([rollout.terminated | rollout.truncated for rollout in pieces])
     assert_same(done, wanted["done"])
 
     # Episodes: from one end to the next, without the step that only resets.
     lengths, totals, running = [], [], np.zeros(5, np.int64)
     resets = np.zeros(5, bool)
-    valid = np.concatenate([rollout.valid for rollout in halves])
+    valid = np.concatenate([rollout.valid for rollout in pieces])
     for t in range(120):
         assert valid[t].tolist() == (~resets).tolist()
         running += ~resets
@@ -81,10 +86,37 @@ async def test_equals_a_plain_loop(setup: dict[str, Any], mode: Any, groups: int
             running[i] = 0
         resets = done[t] if mode == "next_step" else np.zeros(5, bool)
     assert len(lengths) > 5
-    ours_lengths = np.concatenate([rollout.episode_lengths for rollout in halves])
-    ours_totals = np.concatenate([rollout.episode_returns for rollout in halves])
+    ours_lengths = np.concatenate([rollout.episode_lengths for rollout in pieces])
+    ours_totals = np.concatenate([rollout.episode_returns for rollout in pieces])
     assert sorted(ours_lengths.tolist()) == sorted(lengths)
     assert sorted(ours_totals.tolist()) == sorted(totals)
+
+
+@pytest.mark.parametrize(("two", "chosen"), [(0.9, 2), (0.97, 1), (1.1, 1)])
+def test_the_faster_number_of_groups_is_kept_and_said(
+    two: float, chosen: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agym")
+    numbers = _numbers_of_groups("auto", 8)
+    number = next(numbers)
+    for k, tried in enumerate(TRIED):
+        assert number == tried
+        # The first one of each also makes what later ones use, so it takes long.
+        number = numbers.send({1: 1.0, 2: two}[tried] + 5 * (k < 2))
+    assert [number, numbers.send(9.0), numbers.send(0.1)] == [chosen] * 3
+    (said,) = caplog.messages
+    assert f"pass groups={chosen} to repeat this" in said
+
+
+def test_one_environment_is_one_group() -> None:
+    assert [next(_numbers_of_groups(groups, 1)) for groups in ("auto", 2)] == [1, 1]
+
+
+@pytest.mark.parametrize("groups", [0, 1.5, True, "two", None])
+async def test_what_is_no_number_of_groups_is_refused(groups: Any) -> None:
+    async with agym.make_async("CartPole-v1", 2, backend="serial") as envs:
+        with pytest.raises(agym.UsageError, match=re.escape(f"groups={groups!r}")):
+            await first(1, envs, lean, 3, groups=groups)
 
 
 async def test_a_policy_may_be_a_coroutine_function() -> None:
@@ -143,7 +175,7 @@ async def test_the_other_group_steps_while_the_policy_acts() -> None:
             return [Group(part) for part in self.group.split(count)]
 
     async with agym.make_async("CartPole-v1", 4, backend="serial") as envs:
-        await first(1, Whole(envs), lean, 3, seed=0)  # type: ignore[arg-type]
+        await first(1, Whole(envs), lean, 3, groups=2, seed=0)  # type: ignore[arg-type]
     sends = [("send", 0), ("send", 2)]
     between = [("await", 0), ("send", 0), ("await", 2), ("send", 2)]
     assert events == [*sends, *between, *between, ("await", 0), ("await", 2)]
