@@ -14,7 +14,7 @@ from benchmarks.rules import makers, pong, vectorize
 from benchmarks.soak import command as soak
 from benchmarks.throughput import account, busy, everything, grid, multienv, pool, scale
 from benchmarks.throughput import command as throughput
-from benchmarks.waiting import io, overlap, render, stragglers
+from benchmarks.waiting import io, overlap, render, stragglers, training
 
 EXAMPLES = """Examples:
 
@@ -37,6 +37,8 @@ python -m benchmarks all --quick
 python -m benchmarks io
 
 python -m benchmarks overlap
+
+python -m benchmarks training
 
 python -m benchmarks stragglers
 
@@ -86,6 +88,7 @@ app.command(epilog=calls.EXAMPLES)(calls.calls)
 app.command("all", epilog=everything.EXAMPLES)(everything.everything)
 app.command(epilog=io.EXAMPLES)(io.io)
 app.command(epilog=overlap.EXAMPLES)(overlap.overlap)
+app.command(epilog=training.EXAMPLES)(training.training)
 app.command(epilog=stragglers.EXAMPLES)(stragglers.stragglers)
 app.command(epilog=soak.EXAMPLES)(soak.soak)
 app.command(epilog=pool.EXAMPLES)(pool.pool)

@@ -223,8 +223,9 @@ class Stats:
         assert self.cores is not None
         if self.cores.program > self.cores.others:
             return (
-                "this program's own threads want the cores too: measure fewer workers, and fewer"
-                " threads (torch.set_num_threads)"
+                "this program's own threads keep the cores busy, often only to wait for work: set"
+                " OMP_WAIT_POLICY=passive before torch is imported, or measure fewer threads"
+                " (torch.set_num_threads) or workers"
             )
         return (
             'fewer workers, or backend="serial", may be faster now; backend="auto" chooses again'

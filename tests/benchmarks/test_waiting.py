@@ -1,9 +1,10 @@
-"""The commands that compare with an ideal: io, overlap, stragglers."""
+"""The commands that compare with an ideal: io, overlap, training, stragglers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import benchmarks
+from agym._system.cpus import available_cores
 from agym._system.extras import installed
 from benchmarks.app import app
 from benchmarks.measuring.interleave import in_turns
@@ -21,6 +24,7 @@ from benchmarks.reports.comparison import Compared
 from benchmarks.reports.results import Verdict
 from benchmarks.waiting.overlap import KINDS, WORKLOAD
 from benchmarks.waiting.straggler_systems import RUNS, StragglerWorkload
+from benchmarks.waiting.training_systems import TRAINERS
 from tests.support.patience import patience
 
 needs_torch = pytest.mark.skipif(not installed("torch"), reason="the extra sb3 brings torch")
@@ -50,11 +54,15 @@ class Run:
 
 
 def bench(folder: Path, *arguments: str) -> Run:
-    """Run a command of ``python -m benchmarks`` in a process of its own."""
+    """Run a command of ``python -m benchmarks`` in a process and a folder of its own.
+
+    MuJoCo writes its log where it runs.
+    """
     path = folder / "result.json"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments, "--json", str(path)],
-        capture_output=True, text=True, timeout=patience(11),
+        capture_output=True, text=True, timeout=patience(11), cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(benchmarks.__file__).parents[1])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return Run(done.stdout, done.stderr, json.loads(path.read_text(encoding="utf-8")))
@@ -118,6 +126,32 @@ def test_overlap_without_a_package_is_a_note(
     (target,) = report["targets"]
     assert target["target"].startswith(WORKLOAD.name)
     assert target["measured"] is target["met"] is None
+
+
+@needs_torch
+@pytest.mark.full
+def test_training(tmp_path: Path) -> None:
+    run = bench(tmp_path, "training", "half", "--repeats", "2")
+    (loop,) = run.report["loops"]
+    Run(run.stdout, run.stderr, loop).check(2)
+    assert [row["name"] for row in loop["rows"]] == [kind.name for kind in TRAINERS]
+    plain = loop["rows"][0]
+    for rate, ideal in zip(plain["values"], plain["ideals"], strict=True):
+        assert rate < ideal < rate * available_cores()  # in the ideal, only steps take less time
+    assert len(loop["targets"]) == 4
+
+
+def test_training_without_torch_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("benchmarks.waiting.training.installed", lambda name: name != "torch")
+    path = tmp_path / "result.json"
+    result = CliRunner().invoke(app, ["training", "humanoid", "--json", str(path)])
+    assert result.exit_code == 0, result.stderr
+    assert "torch is not installed: pip install" in result.stdout
+    (loop,) = json.loads(path.read_text(encoding="utf-8"))["loops"]
+    assert loop["rows"] == loop["targets"] == []
+    result = CliRunner().invoke(app, ["training", "human"])
+    assert result.exit_code == 2
+    assert "take some of pong, humanoid, half" in result.output
 
 
 @pytest.mark.full

@@ -1,0 +1,199 @@
+"""``training``: whole training loops, whose learner wants the cores that the environments use.
+
+Proximal policy optimization plays a rollout, in which its network acts between two steps, and then
+learns from it. A runner can step environments on several cores meanwhile, and let the network act
+for some environments while others step. The ideal is that of a program which keeps all cores busy
+all the time::
+
+    ideal = E / cores + L     E: seconds of the steps in a plain loop
+                              L: seconds of everything else, with torch on all cores
+
+Each loop runs in a process of its own, since torch's threads read their environment variables when
+it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import Enum
+from multiprocessing import get_context
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+
+from agym._system.cpus import available_cores
+from agym._system.extras import how_to_get, installed
+from benchmarks.measuring.interleave import in_turns
+from benchmarks.measuring.machine import describe_machine
+from benchmarks.measuring.progress import Announce, progress_bar
+from benchmarks.reports.comparison import Compared, Comparison, show_comparison
+from benchmarks.reports.output import JsonFile, check_writable, deliver
+from benchmarks.reports.results import Verdict, to_json
+from benchmarks.reports.tables import verdict_table
+from benchmarks.waiting.training_systems import (
+    PEERS,
+    TRAINERS,
+    AgymTrainer,
+    OneGroup,
+    SyncTrainer,
+    Training,
+    TrainingLoop,
+)
+
+EXAMPLES = """Examples:
+
+python -m benchmarks training
+
+python -m benchmarks training half --waiting active --repeats 5
+"""
+
+LOOPS = {
+    "pong": TrainingLoop("ALE/Pong-v5", 8, learns="CleanRL's network"),
+    "humanoid": TrainingLoop("HumanoidStandup-v5", 16),
+    "half": TrainingLoop("HalfCheetah-v5", 16),
+}
+
+# What the documentation advises for networks on CPUs: one group.
+JUDGED = AgymTrainer.name, OneGroup.name
+OF_BEST_PEER, OF_IDEAL = 1.0, 0.9
+
+VARIABLE = "OMP_WAIT_POLICY"
+
+
+class Waiting(Enum):
+    """How torch's threads wait for their next work."""
+
+    passive = "passive"
+    active = "active"
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """A run of the command: a comparison for each loop."""
+
+    loops: tuple[Comparison, ...]
+
+    def to_json(self) -> str:
+        """Return everything, with all repetitions, as JSON."""
+        return to_json(asdict(self))
+
+
+def training(
+    loops: Annotated[
+        list[str] | None, typer.Argument(help=f"Of {', '.join(LOOPS)}. By default all.")
+    ] = None,
+    waiting: Annotated[
+        Waiting, typer.Option(help=f"How torch's threads wait for work: {VARIABLE}.")
+    ] = Waiting.passive,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of torch. By default one per core.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Iterations of each runner.")] = 15,
+    json: JsonFile = None,
+) -> None:
+    """Measure whole training loops: PPO with several runners, in turns.
+
+    pong: CleanRL's network on 8 Pongs, where learning takes most of the time. humanoid: a small
+    network on 16 HumanoidStandups, where stepping does. half: the same on 16 HalfCheetahs, which
+    take about half of the time.
+    """
+    check_writable(json)
+    chosen = loops or [*LOOPS]
+    if unknown := {*chosen} - {*LOOPS}:
+        raise typer.BadParameter(f"{', '.join(unknown)}: take some of {', '.join(LOOPS)}")
+    cores = threads or available_cores()
+    settings = {"waiting": waiting.value, "threads": cores, "repeats": repeats}
+    found = []
+    with progress_bar(len(chosen)) as bar:
+        for name in chosen:
+            with bar.part(name) as announce:
+                found.append(_compare(LOOPS[name], settings, announce))
+    report = TrainingReport(tuple(found))
+    verdicts = [verdict for comparison in found for verdict in comparison.targets]
+    tables = [*map(show_comparison, found), verdict_table(verdicts)]
+    deliver(Group(*tables), report.to_json(), json)
+
+
+def _compare(loop: TrainingLoop, settings: Mapping[str, Any], announce: Announce) -> Comparison:
+    missing = loop.missing() or (None if installed("torch") else how_to_get("torch", "sb3"))
+    rows: tuple[Compared, ...] = ()
+    if missing is None:
+        with _environment(VARIABLE, settings["waiting"]):
+            rows = measure_training(loop, settings["threads"], settings["repeats"], announce)
+    return Comparison(
+        f"PPO on {loop.name}: {settings['repeats']} iterations of {loop.steps} steps in turns",
+        "steps/s",
+        describe_machine(),
+        settings,
+        rows,
+        () if missing is None else (f"{loop.name}: {missing}",),
+        (*_judge(loop, rows),),
+    )
+
+
+def measure_training(
+    loop: TrainingLoop, threads: int, repeats: int, announce: Announce
+) -> tuple[Compared, ...]:
+    """Measure all runners in turns, in steps per second."""
+    announce("making environments")
+    size = loop.steps * loop.num_envs
+    rates: dict[str, list[float]] = {kind.name: [] for kind in TRAINERS}
+    ideals = []
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        process.submit(_begin, loop, threads).result()
+        try:
+            for turn, name in in_turns([*rates], repeats):
+                announce(f"{turn + 1}/{repeats} {name}")
+                seconds, stepping = process.submit(_iterate, name).result()
+                rates[name].append(size / seconds)
+                if name == SyncTrainer.name:
+                    ideals.append(size / (seconds - stepping + stepping / available_cores()))
+        finally:
+            process.submit(_end).result()
+    return tuple(Compared(name, tuple(rates[name]), tuple(ideals)) for name in rates)
+
+
+# What runs in the process of a loop.
+_training: list[Training] = []
+
+
+def _begin(loop: TrainingLoop, threads: int) -> None:
+    _training.append(Training(loop, threads))
+
+
+def _iterate(name: str) -> tuple[float, float]:
+    return _training[0].iterate(name)
+
+
+def _end() -> None:
+    while _training:
+        _training.pop().close()
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable for processes that start in this block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+def _judge(loop: TrainingLoop, rows: Sequence[Compared]) -> Iterator[Verdict]:
+    by_name = {row.name: row for row in rows}
+    for name in JUDGED if rows else ():
+        ours = by_name[name]
+        best = max((by_name[peer] for peer in PEERS), key=lambda row: row.value)
+        ratio = median(a / b for a, b in zip(ours.values, best.values, strict=True))
+        yield Verdict.on_ratio(f"{loop.name}: {name} against {best.name}", OF_BEST_PEER, ratio)
+        yield Verdict.on_ratio(f"{loop.name}: {name} against the ideal", OF_IDEAL, ours.ratio)
