@@ -11,6 +11,7 @@ import pytest
 
 import agym
 from agym.backends import BackendSpec
+from agym.backends.options import ProcessWithCaller
 from agym.backends.port import Force, Operation, Port, SlotTable, close_host, open_host
 from agym.hosts.sync import SyncHost
 from agym.testing import BackendConformance
@@ -80,6 +81,11 @@ class TestThread(BackendConformance):
 
 class TestProcess(BackendConformance):
     backend = FORK  # how a worker starts is nothing to what it does then: see test_process.py
+    examples = examples(10).max_examples
+
+
+class TestProcessWithCaller(BackendConformance):
+    backend = ProcessWithCaller(start_method="fork")
     examples = examples(10).max_examples
 
 

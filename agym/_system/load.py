@@ -87,7 +87,7 @@ def _times(workers: Collection[int | None]) -> tuple[float, float, float]:
         # Of children that have ended and were waited for.
         used += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
         ours += used
-        if process.pid not in workers:
+        if process is me or process.pid not in workers:  # this one may be its own worker
             program += used
     return program, ours, sum(map(_busy, ours_alone))
 

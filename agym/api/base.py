@@ -414,7 +414,10 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
 
     @property
     def workers(self) -> int:
-        """Number of worker processes, threads or actors; 1 if there are none."""
+        """Number of worker processes, threads or actors; 1 if there are none.
+
+        Where ``"auto"`` has the caller's thread step a range too, it counts as a worker.
+        """
         return len(self._backend.ranges)
 
     def __repr__(self) -> str:

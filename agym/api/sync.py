@@ -79,13 +79,13 @@ class Envs(BaseEnvs[Observations, Actions]):
         """Step, and return arrays."""
         result = None
         engine, waiter, inline = self._engine, self._waiter, self._engine.step_inline
-        if inline is not None:
+        if self._backend.at_once:
             engine.refuse_in_place(env_ids)
-            if env_ids is None and out is None:
-                with waiter.lock:  # outside of ``Uninterrupted``, for Ctrl-C's sake
-                    result = inline(actions)
-                if isinstance(result, Ticket) and not result.done:
-                    self._wait(result)
+        if inline is not None and env_ids is None and out is None:
+            with waiter.lock:  # outside of ``Uninterrupted``, for Ctrl-C's sake
+                result = inline(actions)
+            if isinstance(result, Ticket) and not result.done:
+                self._wait(result)
         if result is None:
             with Uninterrupted():
                 with waiter.lock:

@@ -234,6 +234,13 @@ class Process(LoopSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProcessWithCaller(Process):
+    """The same with the caller's thread as one of the workers; ``auto`` may take it."""
+
+    port = "agym.backends.process.caller_pool.CallerPool"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ray(LoopSpec):
     """Runs environments in the actors of a Ray cluster: by default one per CPU.
 

@@ -7,7 +7,7 @@ ports, and replaces a port whose worker ended by another one for the same range.
 A port passes operations to a host, such as :class:`~agym.hosts.sync.SyncHost`, and reports what
 the host completed. It guarantees that:
 
-- no method blocks (only ``serial`` runs environments in ``post``);
+- no method blocks (only those that run environments in the caller's thread do so in ``post``);
 - each environment runs its operations in the order of ``post``;
 - each operation gets one completion, or several that cover its range, whatever happens;
 - one thread constructs, uses and closes an environment.

@@ -90,6 +90,7 @@ class SerialPool(Pool):
 
     kind: type[SerialPort] = SerialPort
     inline: SerialPort
+    at_once = True
 
     # The environments are all there is: they are closed at exit too, and a forked child has them.
     finalized = False

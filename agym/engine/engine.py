@@ -213,6 +213,8 @@ class Engine:
         except BaseException:
             sent.drop(ids, ready)
             raise
+        if self.backend.at_once:
+            self.poll()  # another thread may sleep until these have ended
 
     def expect(self, ready: ReadyQueue, count: int, deadline: float | None) -> Receiver:
         """Begin to wait for a batch: the receiver is done when there is one, or at the deadline.

@@ -126,8 +126,8 @@ def _check_backend(tap: Tap, backend: str, rates: dict[str, float]) -> None:
     """Refuse faults that cannot happen, or cannot end, on the backend."""
     if rates["kill"] and any(worker.pid == os.getpid() for worker in tap.stats().workers):
         raise UsageError(
-            f"kill={rates['kill']:g} needs worker processes, and with backend={backend!r} it would"
-            " end this program: take backend='process'"
+            f"kill={rates['kill']:g} needs worker processes for all environments, and with the"
+            f" backend={backend!r} that you have it would end this program: name backend='process'"
         )
     if rates["hang"]:
         if tap.timeout_ends is None:

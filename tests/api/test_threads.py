@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import agym
+from agym.backends.options import ProcessWithCaller
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gates
@@ -33,13 +34,14 @@ SETUPS: dict[str, dict[str, Any]] = {
     "few threads": {"env": Tally, "backend": "thread", "workers": 2},
     "process": {"env": Tally, "backend": FORK, "workers": 2},
     "fork": {"env": Tally, "backend": FORK, "workers": 3},
+    "caller": {"env": Tally, "backend": ProcessWithCaller(start_method="fork"), "workers": 2},
     "asyncio": {"env": AsyncTally, "backend": "asyncio"},
     "loops": {"env": AsyncTally, "backend": FORK, "workers": 2},
     "restart": {"env": Tally, "backend": FORK, "workers": 2, "on_fault": "restart"},
     "timeout": {"env": Tally, "backend": FORK, "workers": 2, "timeout": 600.0},
 }
 # In the core those whose results come in different ways.
-CORE = ("serial", "thread", "fork")
+CORE = ("serial", "thread", "fork", "caller")
 each_place = pytest.mark.parametrize(
     "setup",
     [pytest.param(setup, marks=() if setup in CORE else pytest.mark.full) for setup in SETUPS],

@@ -368,7 +368,7 @@ TELLING = (
 )
 SYNC_CASES = [
     *(("thread", way) for way in SYNC),
-    *((kind, way) for kind in ("serial", "process", "asyncio") for way in TELLING),
+    *((kind, way) for kind in ("serial", "process", "caller", "asyncio") for way in TELLING),
     *((kind, "a generator") for kind in ("waiting", "loops", "native", "auto")),
 ]
 ASYNC_TELLING = ("never closed", "a generator", "a loop that is left", "a loop in a daemon thread")
@@ -378,7 +378,7 @@ ASYNC_CASES = [
 ]
 HANGING_CASES = [
     ("serial", "awaited by a daemon thread"),
-    *((kind, "in close") for kind in ("serial", "thread", "process")),
+    *((kind, "in close") for kind in ("serial", "thread", "process", "caller")),
     *(
         (kind, way)
         for kind in ("thread", "process", "asyncio", "waiting")

@@ -17,7 +17,7 @@ from agym.api.options.environments import (
 )
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
-from agym.backends.options import SPECS, Asyncio, Auto, BackendSpec, Native
+from agym.backends.options import SPECS, Asyncio, Auto, BackendSpec, Native, ProcessWithCaller
 from agym.backends.pool import open_pool
 from agym.backends.port import BackendOptions
 from agym.engine.engine import Engine
@@ -65,7 +65,9 @@ def build(
     track_running = policy.tolerant or policy.record_actions or options.timeout is not None
     learn = None
     if isinstance(spec, Auto):
-        spec, factories, learn = _choose(factories, spec, blocking, track_running, sample)
+        spec, factories, learn = _choose(
+            factories, spec, blocking, track_running, sample, limited=options.rate_limit is not None
+        )
     backend = open_pool(
         BackendOptions(
             factories,
@@ -111,6 +113,8 @@ def _choose(
     blocking: bool,
     track_running: bool,
     sample: Factory | None,
+    *,
+    limited: bool,
 ) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
     # Late imports, because most programs name a backend, and these modules import many others.
     from agym.api.auto.choosing import choose_backend, learn_from
@@ -118,8 +122,15 @@ def _choose(
 
     needs = Requirements(len(factories), spec.workers, blocking, track_running)
     plan, found = choose_backend(factories, needs, sample)
-    chosen = SPECS[plan.backend](workers=plan.workers)
+    kind = SPECS[plan.backend]
     alike = sample is not None or len({*map(id, factories)}) == 1
+    # In the caller's thread there are no deadlines, no turns that others wait for, and no loop for
+    # coroutines: that these are none is known of measured environments.
+    known = alike and plan.profile is not None and not plan.profile.coroutine
+    plain = blocking and not track_running and not limited
+    if plan.backend == "process" and plan.workers not in (None, 1) and known and plain:
+        kind = ProcessWithCaller
+    chosen = kind(workers=plan.workers)
     learn = partial(learn_from, plan, sample or factories[0]) if alike else None
     return chosen, found, learn
 

@@ -135,8 +135,8 @@ class ProcessPool(RemotePool):
         self._rings = not self._moved and all(port.death is None for port in self._ports)
         self._signs = select.poll()
         for port in self._living():
-            self._signs.register(port.channel.fileno(), select.POLLIN)
-            self._signs.register(port.process.ended, select.POLLIN)
+            for descriptor in port.waitables():
+                self._signs.register(descriptor, select.POLLIN)
 
     def check_workers(self, ready: Collection[int] | None = None) -> None:
         if ready is None:
@@ -171,13 +171,15 @@ class ProcessPool(RemotePool):
         self._parked = True
         for port in reversed(self._sources):  # the last one begins last
             port.park()
-            if envs >= self._num_envs and not port.news():
+            # One without descriptors cannot wake anybody.
+            if envs >= self._num_envs and not port.news() and port.waitables():
                 break
 
     def waitables(self) -> Mapping[int, int]:
         waitables = {**super().waitables()}
         if self._closing:  # also of those that were killed, and take their time
-            waitables.update((port.process.ended, EVENT_READ) for port in self._ports)
+            processes = [port.process for port in self._ports if port.pid is not None]
+            waitables.update((process.ended, EVENT_READ) for process in processes)
         return waitables
 
     def release(self) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from selectors import EVENT_READ, EVENT_WRITE
+from typing import Any
 
 from agym._system.cpus import HomeCore, available_cores, core_numbers, core_of, quota
 from agym.backends.options import BackendSpec, Process
@@ -372,18 +373,18 @@ class ProcessPort(Port):
         return ended
 
 
-def end_processes(ports: Sequence[ProcessPort]) -> None:
+def end_processes(ports: Sequence[Any]) -> None:
     """End the workers of released ports: by EOF on their channels, else by force."""
-    left = [port.process for port in ports]
+    every = left = [port.process for port in ports if port.pid is not None]
     for force in (None, WorkerProcess.terminate, WorkerProcess.kill):
         if force is not None:
             for process in left:
                 force(process)
         end = time.monotonic() + 1.0
         left = [p for p in left if p.reap(max(0.0, end - time.monotonic())) is None]
-    for port in ports:
-        if port.process not in left:
-            port.process.close()
+    for process in every:
+        if process not in left:
+            process.close()
 
 
 def _read_head(message: Buffer) -> tuple[int, list[SlotRange], memoryview]:

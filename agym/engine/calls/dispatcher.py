@@ -260,11 +260,14 @@ class Dispatcher:
         ticket = self.tickets[number] = Ticket(number, message, self._all)
         ticket.plane, ticket.alone = message.plane, True
         self.queues.take_all(ticket)
+        self.in_place = self._all
         try:
             self._backend.begin_step(number, message)
         except BaseException as error:
             self.call_off(ticket, error)
             raise
+        finally:
+            self.in_place = None
         return ticket
 
     def adopt(self, number: int, plane: int, parts: list[Any] | None) -> Ticket:
@@ -336,7 +339,7 @@ class Dispatcher:
         return self._batches.plane_of(slot)
 
     def call_off(self, ticket: Ticket, error: BaseException) -> None:
-        """End a ticket after an error in ``submit``, or after Ctrl-C inside a serial step."""
+        """End a ticket after an error in ``submit``, or Ctrl-C inside a step in this thread."""
         if ticket.message.writes_rows and not isinstance(error, AgymError):
             self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.message.name}")
         ticket.finish(error=error)

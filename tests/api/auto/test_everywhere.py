@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,11 +11,15 @@ import gymnasium
 import pytest
 
 import agym
+from agym.api.options.build import build
+from agym.api.options.options import Options
+from agym.backends.options import Process, ProcessWithCaller
 from agym.planning.caching import remember_profile
 from agym.planning.model import Profile
 from agym.planning.sampling import TrustedFactory
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
+from tests.support.equality import same
 from tests.support.insides import backend_of
 
 # Twice as many of these take a millisecond, which processes halve.
@@ -71,6 +76,36 @@ APIS = {
 @pytest.mark.parametrize("api", APIS)
 def test_what_computes_for_long_goes_to_processes(api: str) -> None:
     assert APIS[api](Computes) == "process"
+
+
+class AlsoComputes(Computes):
+    """Another class, of which nothing is known."""
+
+
+def chosen(factories: Any = (Computes,) * 8, blocking: bool = True, **options: Any) -> type:
+    engine = build([*factories], None, {}, Options(**options), blocking=blocking)
+    return type(engine.backend.options.spec)
+
+
+@needs_cores
+def test_the_callers_thread_is_one_of_the_workers_where_it_only_waits() -> None:
+    assert chosen() is chosen(workers=2) is chosen(episode_stats=True) is ProcessWithCaller
+    assert chosen(timeout=9.0) is chosen(on_fault="restart") is chosen(rate_limit=1e6) is Process
+    assert chosen(blocking=False) is Process
+    assert (
+        chosen([*[Computes] * 7, AlsoComputes]) is chosen([AlsoComputes] * 8, workers=2) is Process
+    )
+
+
+@needs_cores
+def test_then_batches_are_those_of_serial() -> None:
+    def play(**options: Any) -> list[Any]:
+        with agym.make(Computes, 8, autoreset="next_step", **options) as envs:
+            assert len({worker.pid for worker in envs.stats().workers}) == envs.workers
+            assert envs.stats().workers[-1].pid == os.getpid()
+            return [envs.reset(seed=3), *(envs.step([k] * 8) for k in range(9))]
+
+    assert same(play(), play(backend="serial"))
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import agym
+from agym.backends.options import ProcessWithCaller
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Result, Tally
 from tests.support.envs.vector_envs import Tally as VectorTally
@@ -50,6 +51,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "serial": {"env": Hangs, "backend": "serial"},
     "thread": {"env": Hangs, "backend": "thread"},
     "process": {"env": Hangs, "backend": "process", "workers": 2},
+    "caller": {"env": Hangs, "backend": ProcessWithCaller(), "workers": 2},
     "asyncio": {"env": AsyncHangs, "backend": "asyncio"},
     "waiting": {"env": WaitsForever, "backend": "asyncio"},
     "loops": {"env": AsyncTally, "backend": "process", "workers": 2},
