@@ -124,8 +124,8 @@ def _choose(
     plan, found = choose_backend(factories, needs, sample)
     kind = SPECS[plan.backend]
     alike = sample is not None or len({*map(id, factories)}) == 1
-    # In the caller's thread there are no deadlines, no turns that others wait for, and no loop for
-    # coroutines: that these are none is known of measured environments.
+    # The caller's thread can neither end a step, nor wait for a rate limit while others step. Nor
+    # can it run coroutine environments, which only a measurement of the same kind rules out.
     known = alike and plan.profile is not None and not plan.profile.coroutine
     plain = blocking and not track_running and not limited
     if plan.backend == "process" and plan.workers not in (None, 1) and known and plain:

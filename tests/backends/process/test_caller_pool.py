@@ -72,6 +72,10 @@ def test_the_last_range_is_stepped_here(envs: agym.Envs[Any, Any]) -> None:
     assert [list(worker.env_ids) for worker in stats.workers] == [[0, 1, 2], [3, 4]]
     assert [worker.pid == here for worker in stats.workers] == [False, True]
     assert [env.steps for env in stats.envs] == [1] * NUM_ENVS
+    busy = time.process_time() + 0.1
+    while time.process_time() < busy:
+        pass
+    assert vars(envs.stats().cores)["program"] > 0  # this process is not counted as a worker
     with pytest.raises(agym.UsageError, match="end this program"):
         agym.chaos(envs, kill=0.1)
 
