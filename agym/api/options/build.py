@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
 from agym.api.options.environments import (
@@ -65,9 +66,12 @@ def build(
     track_running = policy.tolerant or policy.record_actions or options.timeout is not None
     learn = None
     if isinstance(spec, Auto):
+        # An id has two factories: only the first environment is checked.
+        one = isinstance(env, str | EnvSpec) or len({*map(id, factories)}) == 1
         spec, factories, learn = _choose(
-            factories, spec, blocking, track_running, sample, limited=options.rate_limit is not None
-        )
+            factories, spec, blocking, track_running, sample,
+            alike=sample is not None or one, limited=options.rate_limit is not None,
+        )  # fmt: skip
     backend = open_pool(
         BackendOptions(
             factories,
@@ -114,6 +118,7 @@ def _choose(
     track_running: bool,
     sample: Factory | None,
     *,
+    alike: bool,
     limited: bool,
 ) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
     # Late imports, because most programs name a backend, and these modules import many others.
@@ -123,7 +128,6 @@ def _choose(
     needs = Requirements(len(factories), spec.workers, blocking, track_running)
     plan, found = choose_backend(factories, needs, sample)
     kind = SPECS[plan.backend]
-    alike = sample is not None or len({*map(id, factories)}) == 1
     # The caller's thread can neither end a step, nor wait for a rate limit while others step. Nor
     # can it run coroutine environments, which only a measurement of the same kind rules out.
     known = alike and plan.profile is not None and not plan.profile.coroutine
