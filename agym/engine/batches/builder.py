@@ -278,7 +278,7 @@ class BatchBuilder:
                 columns = out.fill(columns)
         else:
             columns = self._whole_columns(plane) if out is None else out.fill(self._columns[plane])
-        infos = self._step_infos(ids, planes, payload)
+        infos = self._step_infos(ids, planes, payload, columns)
         self._add_final(ids, planes, payload, infos, columns)
         return self._result(ids, columns, infos)
 
@@ -294,7 +294,7 @@ class BatchBuilder:
         columns, ids = self._whole_columns(plane), self._all
         if infos is None:
             if self._vector_infos or self._reader.schemas:
-                infos = self._step_infos(ids, [plane] * len(ids), None)
+                infos = self._step_infos(ids, [plane] * len(ids), None, columns)
             else:
                 infos = [{} for _ in ids]
             if self._table.final:
@@ -373,17 +373,26 @@ class BatchBuilder:
 
     # ---------------------------------------------------------------- infos
 
-    def _step_infos(self, ids: Ids, planes: Sequence[int], payload: Payload | None) -> Any:
+    def _step_infos(
+        self, ids: Ids, planes: Sequence[int], payload: Payload | None, columns: list[Array]
+    ) -> Any:
         """Return infos in vector form, if the caller takes it and they have it; else a list."""
         count = self._table.num_envs
-        plain = not self._reader.schemas and (payload is None or not payload.infos)
-        if self._vector_infos and plain and len(ids) == count:
+        if self._vector_infos and len(ids) == count and (payload is None or not payload.infos):
             parts = [] if payload is None else [*payload.vector_infos.values()]
-            if len(parts) == 1 and len(parts[0]) == count:
+            if len(parts) == 1 and len(parts[0]) == count and not self._reader.schemas:
                 return parts[0]
-            if not parts and not self._table.final:
-                return VectorInfos(count, {})
+            if not parts and not self._has_final(columns) and planes.count(planes[0]) == count:
+                area = self._table.planes[planes[0]].infos
+                if not self._reader.schemas:
+                    return VectorInfos(count, {})
+                if (infos := self._reader.read_all(area, count)) is not None:
+                    return infos
         return self._infos(ids, planes, payload)
+
+    def _has_final(self, columns: list[Array]) -> bool:
+        """Whether an episode has ended, and infos must tell how."""
+        return self._table.final and bool(columns[-2].any() or columns[-1].any())
 
     def _infos(
         self, ids: Sequence[int], planes: Sequence[int], payload: Payload | None

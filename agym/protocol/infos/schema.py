@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -102,6 +102,15 @@ class Schema:
             at += field.room
         return columns
 
+    @property
+    def batches(self) -> bool:
+        """Whether :meth:`batch` can read infos of these keys."""
+        return self._level.batches
+
+    def batch(self, arrays: Sequence[Array], count: int) -> Info:
+        """Return infos in vector form, with Gymnasium's dtypes; ``arrays`` become a part of it."""
+        return self._level.batch(iter(arrays), count)
+
     def read(self, columns: list[Array], index: Any, count: int) -> list[Info]:
         """Build the infos of ``count`` rows from :meth:`columns`, by a slice or list of indices."""
         values = (
@@ -164,6 +173,10 @@ class _Level:
         self._nested = [
             (i, _Level(entry[2], fields)) for i, entry in enumerate(signature) if entry[1] is dict
         ]
+        # Gymnasium's arrays of other keys and types hold objects, or stand for a key of their own.
+        mine = not any(key.startswith("_") or key == "final_obs" for key in self.keys)
+        mine = mine and np.bool_ not in self._types
+        self.batches: bool = mine and all(level.batches for _, level in self._nested)
 
     def flatten(self, info: Info) -> list[Any] | None:
         """List the values of a dict with the right keys, ``None`` if their types do not match."""
@@ -198,3 +211,15 @@ class _Level:
         if not keys:
             return [{} for _ in range(count)]
         return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def batch(self, arrays: Iterator[Array], count: int) -> Info:
+        """Build a dict of arrays, each followed by its mask."""
+        columns: list[Any] = [None] * len(self.keys)
+        for i in self._plain:
+            columns[i] = next(arrays)
+        for i, level in self._nested:
+            columns[i] = level.batch(arrays, count)
+        batch: Info = {}
+        for key, column in zip(self.keys, columns, strict=True):
+            batch[key], batch[f"_{key}"] = column, np.ones(count, bool)
+        return batch

@@ -18,12 +18,14 @@ used, since the kernel allocates no memory for pages that were never written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agym.errors import AgymError
 from agym.protocol.infos.schema import Schema, signature_of
+from agym.protocol.infos.vector import VectorInfos
 from agym.protocol.memory import ALIGNMENT, Field
 from agym.protocol.typing import Array, Info
 
@@ -77,12 +79,17 @@ class InfoArea:
         self._memory = memory
         self._columns: dict[int, list[Array]] = {}
 
-    def read(self, schema: Schema, index: Any, count: int) -> list[Info]:
-        """Build the infos of some rows that were written by one schema."""
+    def columns(self, schema: Schema) -> list[Array]:
+        """Return an array over each field of rows that were written by one schema."""
         columns = self._columns.get(schema.id)
         if columns is None:
             columns = self._columns[schema.id] = schema.columns(self._memory)
-        return schema.read(columns, index, count)
+        return columns
+
+    def word_of_all(self) -> int | None:
+        """Return the id of the schema by which all rows were written, if it is one."""
+        first = self.words[0]
+        return int(first) if bool((self._words == first).all()) else None
 
     def take(self, index: Any, size: int) -> InfoRows | None:
         """Copy the first ``size`` bytes of some rows, if any of them has an info."""
@@ -164,14 +171,28 @@ class InfoReader:
         if words.count(first) == count:
             if not first:
                 return [{} for _ in ids]
-            return area.read(self._schema(first), index, count)
+            schema = self._schema(first)
+            return schema.read(area.columns(schema), index, count)
         infos: list[Info] = [{} for _ in ids]
         for word in {*words} - {0}:
             places = [k for k, other in enumerate(words) if other == word]
-            some = area.read(self._schema(word), [ids[k] for k in places], len(places))
+            schema = self._schema(word)
+            some = schema.read(area.columns(schema), [ids[k] for k in places], len(places))
             for k, info in zip(places, some, strict=True):
                 infos[k] = info
         return infos
+
+    def read_all(self, area: InfoArea, count: int) -> VectorInfos | None:
+        """Return the infos of all environments in vector form, if they have the same keys."""
+        word = area.word_of_all()
+        if not word:
+            return None if word is None else VectorInfos(count, {})
+        schema = self._schema(word)
+        if not schema.batches:
+            return None
+        arrays = [column.copy() for column in area.columns(schema)]
+        split = partial(schema.read, arrays, slice(None), count)
+        return VectorInfos(count, schema.batch(arrays, count), split)
 
     def _schema(self, word: int) -> Schema:
         try:

@@ -7,7 +7,8 @@ per environment, which :func:`split_info` makes of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,13 @@ class VectorInfos(Sequence[Info]):
         columns: The vector form; empty if no environment has an info.
     """
 
-    def __init__(self, count: int, columns: Info) -> None:
-        """Hold the infos of ``count`` environments."""
+    def __init__(
+        self, count: int, columns: Info, split: Callable[[], list[Info]] | None = None
+    ) -> None:
+        """Hold the infos of ``count`` environments; ``split`` makes a dict for each."""
         self.columns = columns
         self._count = count
+        self._make_split = split or partial(split_info, columns, count)
         self._split: list[Info] | None = None
 
     def __len__(self) -> int:
@@ -41,8 +45,7 @@ class VectorInfos(Sequence[Info]):
     def split(self) -> list[Info]:
         """Return a dict per environment."""
         if self._split is None:
-            rows = split_info(self.columns, self._count)
-            self._split = rows or [{} for _ in range(self._count)]
+            self._split = self._make_split() or [{} for _ in range(self._count)]
         return self._split
 
     def copy(self) -> VectorInfos:

@@ -44,6 +44,35 @@ class Spelling(Tally):
         return {"numbers": super()._observe(action), "letters": "a" * (1 + self.now % 3)}
 
 
+class Telling(Tally):
+    """Tells something of another type after each step."""
+
+    def __init__(self) -> None:
+        super().__init__(length=40)
+
+    def step(self, action: Any) -> Any:
+        *result, _ = super().step(action)
+        now = self.now
+        row = np.arange(3, dtype=np.float32) + now
+        infos: list[dict[str, Any]] = [
+            {"whole": now, "part": 0.5 * now, "even": now % 2 == 0},
+            {"small": np.int8(now), "short": np.float32(now), "long": np.longlong(now)},
+            {"flag": np.bool_(now % 2), "part": 0.25 * now},
+            {"row": row, "rows": np.ones((2, 2), np.uint8), "one": np.array(now)},
+            {"outer": {"inner": now, "row": row, "deep": {"last": 0.5}}, "empty": {}},
+            {"_part": now, "part": 0.5},
+            {"part": 1.5, "final_obs": row},
+            {"other": now} if self.seeded % 2 else {"part": now},
+            {"complex": 1j * now, "numbers": np.complex64(now)},
+            {},
+        ]
+        return *result, infos[now % len(infos)]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seeded = seed if seed is not None else self.seeded + 1
+        return super().reset(seed=seed, options=options)
+
+
 def grid() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("minigrid:MiniGrid-DoorKey-5x5-v0", max_steps=30)
 
@@ -57,6 +86,7 @@ FACTORIES = {
     "lake": lake,
     "nested": Nested,
     "custom space": Spelling,
+    "infos": Telling,
     "MiniGrid": grid,
     "BabyAI": instructed,
 }
@@ -65,6 +95,8 @@ FACTORIES = {
 def assert_same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Compare keys, masks, dtypes and values; times are the machine's."""
     assert ours.keys() == theirs.keys()
+    if "final_obs" not in theirs:
+        assert [*ours] == [*theirs]
     for key, value in theirs.items():
         if isinstance(value, dict):
             assert_same_infos(ours[key], value)
