@@ -1,8 +1,8 @@
-"""PPO for classic control in one file: acts for one half of the environments while the other steps.
+"""PPO for classic control in one file, which can act for one half while the other half steps.
 
 python examples/ppo.py
 
-python examples/ppo.py --env-id Acrobot-v1 --num-envs 64 --backend process --seed 3
+python examples/ppo.py --env-id Acrobot-v1 --num-envs 64 --backend process --groups 2
 
 python examples/ppo.py --env-id agym/CartPole-v1 --num-envs 1024 --backend native
 
@@ -10,9 +10,10 @@ tensorboard --logdir runs
 
 It can be laid beside CleanRL's ppo.py: the same network, loss and names. These differ:
 
-- ``envs.split(2)`` gives two groups. Each step of a group is dispatched before the policy acts for
-  the other group, so that workers and policy compute at the same time. CartPole is so cheap that
-  ``auto`` steps it in this thread, where nothing can overlap and one group is fastest.
+- With ``--groups 2``, ``envs.split(2)`` gives two groups. Each step of a group is dispatched before
+  the policy acts for the other group, so that workers and policy compute at the same time. That is
+  faster where there are cores for both. CartPole is so cheap that ``auto`` steps it in this thread,
+  where nothing can overlap.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
 - ``--backend native`` steps all environments as one ``VectorEnv``: a rule book of agym's, or, for
   comparison, ``--env-id envpool:CartPole-v1`` or ``sync:CartPole-v1`` (EnvPool's, Gymnasium's).
@@ -76,7 +77,7 @@ class Args:
     """weight of the value loss"""
     max_grad_norm: float = 0.5
     """gradients are clipped to this norm"""
-    groups: int = 2
+    groups: int = 1
     """groups that take turns with the policy; 1 for no overlap"""
     backend: Literal["auto", "serial", "thread", "process", "native"] = "auto"
     """where environments run, as in agym.make"""

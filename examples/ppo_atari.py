@@ -1,6 +1,6 @@
-"""PPO for Atari games in one file: acts for one half of the environments while the other steps.
+"""PPO for Atari games in one file: with a GPU, acts for one half while the other half steps.
 
-python examples/ppo_atari.py
+OMP_WAIT_POLICY=passive python examples/ppo_atari.py
 
 python examples/ppo_atari.py --env-id BreakoutNoFrameskip-v4 --total-timesteps 10000000
 
@@ -9,8 +9,9 @@ tensorboard --logdir runs
 It can be laid beside CleanRL's ppo_atari.py: the same network, the same loss, the same names. These
 differ:
 
-- ``envs.split(2)`` gives two groups. Each step of a group is dispatched before the next group's
-  turn, so that the emulators run while the network computes, on a GPU if there is one.
+- With two groups, each step of a group is dispatched before the next group's turn, so that the
+  emulators run while the network computes. One group is faster where both want the same cores.
+  There, OMP_WAIT_POLICY=passive makes torch's threads sleep between two operations.
 - Pictures stay ``uint8`` until the network sees them, and cross from the workers in shared memory.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
 
@@ -81,8 +82,8 @@ class Args:
     """weight of the value loss"""
     max_grad_norm: float = 0.5
     """gradients are clipped to this norm"""
-    groups: int = 2
-    """groups that take turns with the network; 1 for no overlap"""
+    groups: int = 2 if torch.cuda.is_available() else 1
+    """groups that take turns with the network; 1 for no overlap, and without a GPU"""
     backend: Literal["auto", "serial", "thread", "process"] = "process"
     """where environments run, as in agym.make"""
     workers: int | None = None

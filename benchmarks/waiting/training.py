@@ -50,7 +50,7 @@ EXAMPLES = """Examples:
 
 python -m benchmarks training
 
-python -m benchmarks training half --waiting active --repeats 5
+python -m benchmarks training half --waiting default --repeats 5
 """
 
 LOOPS = {
@@ -67,10 +67,10 @@ VARIABLE = "OMP_WAIT_POLICY"
 
 
 class Waiting(Enum):
-    """How torch's threads wait for their next work."""
+    """How torch's threads wait for their next work: they sleep, or watch for some milliseconds."""
 
     passive = "passive"
-    active = "active"
+    default = "default"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def training(
         list[str] | None, typer.Argument(help=f"Of {', '.join(LOOPS)}. By default all.")
     ] = None,
     waiting: Annotated[
-        Waiting, typer.Option(help=f"How torch's threads wait for work: {VARIABLE}.")
+        Waiting, typer.Option(help=f"{VARIABLE}: how torch's threads wait for work.")
     ] = Waiting.passive,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of torch. By default one per core.")
@@ -124,7 +124,7 @@ def _compare(loop: TrainingLoop, settings: Mapping[str, Any], announce: Announce
     missing = loop.missing() or (None if installed("torch") else how_to_get("torch", "sb3"))
     rows: tuple[Compared, ...] = ()
     if missing is None:
-        with _environment(VARIABLE, settings["waiting"]):
+        with _variable(settings["waiting"]):
             rows = measure_training(loop, settings["threads"], settings["repeats"], announce)
     return Comparison(
         f"PPO on {loop.name}: {settings['repeats']} iterations of {loop.steps} steps in turns",
@@ -177,16 +177,17 @@ def _end() -> None:
 
 
 @contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable for processes that start in this block."""
-    before = os.environ.get(name)
-    os.environ[name] = value
+def _variable(waiting: str) -> Iterator[None]:
+    """Set the variable for processes that start in this block, or leave it out."""
+    before = os.environ.pop(VARIABLE, None)
+    if waiting != Waiting.default.value:
+        os.environ[VARIABLE] = waiting
     try:
         yield
     finally:
-        del os.environ[name]
+        os.environ.pop(VARIABLE, None)
         if before is not None:
-            os.environ[name] = before
+            os.environ[VARIABLE] = before
 
 
 def _judge(loop: TrainingLoop, rows: Sequence[Compared]) -> Iterator[Verdict]:

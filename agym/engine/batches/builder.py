@@ -162,14 +162,17 @@ class BatchBuilder:
         in this thread may keep it.
         """
         table = self._table
-        if type(actions) is np.ndarray and self.cut is None and table.action.single:
+        layout = table.action
+        # A cut of zero-dimensional arrays has other types than the table's.
+        exact = layout.single and (self.cut is None or not layout.leaves[0].zero_dim)
+        if exact and type(actions) is np.ndarray:
             for block in table.actions:  # the common case, in which there is nothing to convert
                 if actions.dtype == block.dtype and actions.shape == block.shape:
                     if here:  # numbers are copied when environments get them, rows are not
                         return actions if actions.ndim == 1 else actions.copy()
                     block[...] = actions
                     return None
-        return write_actions(table.action, table.actions, actions, self._all, self.cut)
+        return write_actions(layout, table.actions, actions, self._all, self.cut)
 
     def write_some(self, actions: Any, given: Sequence[int], ids: Ids) -> list[Any] | None:
         """Write the actions of ``given``: ``ids`` in any order, by which the parts are returned."""

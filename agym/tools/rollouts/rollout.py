@@ -157,7 +157,7 @@ async def rollout(
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
     alone = isinstance(policy, BatchedPolicy)
     act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy
-    numbers = _numbers_of_groups(envs.num_envs if alone else groups, envs.num_envs)
+    numbers = numbers_of_groups(envs.num_envs if alone else groups, envs.num_envs)
     episodes, parts = _Episodes(envs), list[_Part]()
     number = next(numbers)
     while True:
@@ -175,7 +175,7 @@ async def rollout(
         number = numbers.send(seconds)
 
 
-def _numbers_of_groups(groups: Groups, num_envs: int) -> Generator[int, float | None, None]:
+def numbers_of_groups(groups: Groups, num_envs: int) -> Generator[int, float | None, None]:
     """Yield the number of groups of each rollout; what is sent is how long the rollout took."""
     if groups == "auto" and num_envs > 1:
         took: dict[int, list[float]] = {}

@@ -12,6 +12,7 @@ import pytest
 
 import agym
 from agym.api.options.build import build
+from agym.api.options.environments import make_factories
 from agym.api.options.options import Options
 from agym.backends.options import Process, ProcessWithCaller
 from agym.planning.caching import remember_profile
@@ -95,6 +96,16 @@ def test_the_callers_thread_is_one_of_the_workers_where_it_only_waits() -> None:
     assert (
         chosen([*[Computes] * 7, AlsoComputes]) is chosen([AlsoComputes] * 8, workers=2) is Process
     )
+
+
+@needs_cores
+def test_all_environments_of_an_id_are_of_one_kind() -> None:
+    """Although only the first one is checked as it steps, by Gymnasium."""
+    first, *_ = make_factories("CartPole-v1", 8, {})
+    remember_profile(first, Profile("CartPole-v1", 0.0, 1e-3, 1e-3), None)
+    engine = build("CartPole-v1", 8, {}, Options())
+    assert type(engine.backend.options.spec) is ProcessWithCaller
+    assert engine.traffic.learn is not None
 
 
 @needs_cores

@@ -17,7 +17,7 @@ from gymnasium import spaces
 import agym
 from agym.envs.probes import RandomEnv
 from agym.testing import assert_same
-from agym.tools.rollouts.rollout import TRIED, Groups, _numbers_of_groups
+from agym.tools.rollouts.rollout import TRIED, Groups, numbers_of_groups
 from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
@@ -97,7 +97,7 @@ def test_the_faster_number_of_groups_is_kept_and_said(
     two: float, chosen: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agym")
-    numbers = _numbers_of_groups("auto", 8)
+    numbers = numbers_of_groups("auto", 8)
     number = next(numbers)
     for k, tried in enumerate(TRIED):
         assert number == tried
@@ -109,7 +109,7 @@ def test_the_faster_number_of_groups_is_kept_and_said(
 
 
 def test_one_environment_is_one_group() -> None:
-    assert [next(_numbers_of_groups(groups, 1)) for groups in ("auto", 2)] == [1, 1]
+    assert [next(numbers_of_groups(groups, 1)) for groups in ("auto", 2)] == [1, 1]
 
 
 @pytest.mark.parametrize("groups", [0, 1.5, True, "two", None])
