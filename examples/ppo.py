@@ -1,4 +1,4 @@
-"""PPO for classic control in one file, which can act for one half while the other half steps.
+"""PPO for classic control in one file.
 
 python examples/ppo.py
 
@@ -78,7 +78,7 @@ class Args:
     max_grad_norm: float = 0.5
     """gradients are clipped to this norm"""
     groups: int = 1
-    """groups that take turns with the policy; 1 for no overlap"""
+    """groups of environments that take turns with the policy; always 1 where all run in this thread"""
     backend: Literal["auto", "serial", "thread", "process", "native"] = "auto"
     """where environments run, as in agym.make"""
     workers: int | None = None

@@ -1,4 +1,4 @@
-"""PPO for Atari games in one file: with a GPU, acts for one half while the other half steps.
+"""PPO for Atari games in one file.
 
 OMP_WAIT_POLICY=passive python examples/ppo_atari.py
 
@@ -83,7 +83,7 @@ class Args:
     max_grad_norm: float = 0.5
     """gradients are clipped to this norm"""
     groups: int = 2 if torch.cuda.is_available() else 1
-    """groups that take turns with the network; 1 for no overlap, and without a GPU"""
+    """groups of environments that take turns with the network; by default 2 with a GPU, else 1"""
     backend: Literal["auto", "serial", "thread", "process"] = "process"
     """where environments run, as in agym.make"""
     workers: int | None = None

@@ -79,7 +79,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         """Step, and return arrays."""
         result = None
         engine, waiter, inline = self._engine, self._waiter, self._engine.step_inline
-        if self._backend.at_once:
+        if self._backend.runs_in_caller:
             engine.refuse_in_place(env_ids)
         if inline is not None and env_ids is None and out is None:
             with waiter.lock:  # outside of ``Uninterrupted``, for Ctrl-C's sake

@@ -235,7 +235,7 @@ class Process(LoopSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessWithCaller(Process):
-    """The same with the caller's thread as one of the workers; ``auto`` may take it."""
+    """As ``Process``, with the caller's thread as one of the workers; ``auto`` may take it."""
 
     port = "agym.backends.process.caller_pool.CallerPool"
 

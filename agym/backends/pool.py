@@ -69,13 +69,13 @@ class Pool:
         replaceable: Workers can be ended and replaced, one by one.
         watchable: Completions can arrive while the caller's event loop does not turn.
         shared: Workers map the slot table's memory.
-        at_once: What is submitted may have completed on return: it runs in the caller's thread.
+        runs_in_caller: Some environments run in the caller's thread, as part of ``submit``.
     """
 
     env_groups: Sequence[range] = ()
     inline: Inline | None = None
     shared = False
-    at_once = False
+    runs_in_caller = False
 
     # Whether the ports have ``post_step``, for steps whose actions are all in the table.
     _rings = False

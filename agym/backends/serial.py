@@ -90,7 +90,7 @@ class SerialPool(Pool):
 
     kind: type[SerialPort] = SerialPort
     inline: SerialPort
-    at_once = True
+    runs_in_caller = True
 
     # The environments are all there is: they are closed at exit too, and a forked child has them.
     finalized = False

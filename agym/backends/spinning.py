@@ -36,9 +36,10 @@ LATE_SECONDS = 1e-3
 # busy program costs 4 ms.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.28
 
-# An attempt to spin went well if waits of this many seconds in all were not late. Other time does
-# not count: while the caller learns from a rollout, nothing shows whether the cores are crowded.
-ENOUGH_SECONDS = 0.1
+# After waits of this many seconds in all that were not late, the next pause is the first, short one
+# again. Other time does not count: while the caller learns from a rollout, nothing shows whether
+# the cores are crowded.
+CALM_SECONDS = 0.1
 
 # Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
 WAKE_SECONDS = 50e-6
@@ -119,7 +120,7 @@ class SpinPolicy:
 
         If spinning went well for long enough since then, it is as short as the first one.
         """
-        if self._calm > ENOUGH_SECONDS:
+        if self._calm > CALM_SECONDS:
             self._pause = FIRST_PAUSE_SECONDS
         self._calm = 0.0
         self.crowded_until = now + self._pause

@@ -213,7 +213,7 @@ class Engine:
         except BaseException:
             sent.drop(ids, ready)
             raise
-        if self.backend.at_once:
+        if self.backend.runs_in_caller:
             self.poll()  # another thread may sleep until these have ended
 
     def expect(self, ready: ReadyQueue, count: int, deadline: float | None) -> Receiver:

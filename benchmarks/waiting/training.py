@@ -1,4 +1,4 @@
-"""``training``: whole training loops, whose learner wants the cores that the environments use.
+"""``training``: whole PPO training loops, whose network needs the same cores as the environments.
 
 Proximal policy optimization plays a rollout, in which its network acts between two steps, and then
 learns from it. A runner can step environments on several cores meanwhile, and let the network act
@@ -40,37 +40,41 @@ from benchmarks.waiting.training_systems import (
     PEERS,
     TRAINERS,
     AgymTrainer,
-    OneGroup,
+    OneGroupTrainer,
     SyncTrainer,
-    Training,
-    TrainingLoop,
+    TrainerSet,
+    TrainingWorkload,
 )
 
 EXAMPLES = """Examples:
 
 python -m benchmarks training
 
-python -m benchmarks training half --waiting default --repeats 5
+python -m benchmarks training halfcheetah --waiting unset --repeats 5
 """
 
 LOOPS = {
-    "pong": TrainingLoop("ALE/Pong-v5", 8, learns="CleanRL's network"),
-    "humanoid": TrainingLoop("HumanoidStandup-v5", 16),
-    "half": TrainingLoop("HalfCheetah-v5", 16),
+    "pong": TrainingWorkload("ALE/Pong-v5", 8, network="CleanRL's network"),
+    "humanoidstandup": TrainingWorkload("HumanoidStandup-v5", 16),
+    "halfcheetah": TrainingWorkload("HalfCheetah-v5", 16),
 }
 
 # What the documentation advises for networks on CPUs: one group.
-JUDGED = AgymTrainer.name, OneGroup.name
-OF_BEST_PEER, OF_IDEAL = 1.0, 0.9
+JUDGED = AgymTrainer.name, OneGroupTrainer.name
+MIN_OF_BEST_PEER, MIN_OF_IDEAL = 1.0, 0.9
 
-VARIABLE = "OMP_WAIT_POLICY"
+WAIT_POLICY = "OMP_WAIT_POLICY"
 
 
 class Waiting(Enum):
-    """How torch's threads wait for their next work: they sleep, or watch for some milliseconds."""
+    """How torch's threads wait for their next work.
+
+    ``passive``: they sleep. ``unset``, which is torch's own default: they spin for some
+    milliseconds.
+    """
 
     passive = "passive"
-    default = "default"
+    unset = "unset"
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def training(
         list[str] | None, typer.Argument(help=f"Of {', '.join(LOOPS)}. By default all.")
     ] = None,
     waiting: Annotated[
-        Waiting, typer.Option(help=f"{VARIABLE}: how torch's threads wait for work.")
+        Waiting, typer.Option(help=f"{WAIT_POLICY}: torch's idle threads sleep, or spin.")
     ] = Waiting.passive,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of torch. By default one per core.")
@@ -99,16 +103,19 @@ def training(
 ) -> None:
     """Measure whole training loops: PPO with several runners, in turns.
 
-    pong: CleanRL's network on 8 Pongs, where learning takes most of the time. humanoid: a small
-    network on 16 HumanoidStandups, where stepping does. half: the same on 16 HalfCheetahs, which
-    take about half of the time.
+    pong: CleanRL's network on 8 Pongs, where learning takes most of the time. humanoidstandup: a
+    small network on 16 HumanoidStandups, where stepping does. halfcheetah: the same network on 16
+    HalfCheetahs, where each takes about half.
     """
     check_writable(json)
     chosen = loops or [*LOOPS]
     if unknown := {*chosen} - {*LOOPS}:
         raise typer.BadParameter(f"{', '.join(unknown)}: take some of {', '.join(LOOPS)}")
-    cores = threads or available_cores()
-    settings = {"waiting": waiting.value, "threads": cores, "repeats": repeats}
+    settings = {
+        "waiting": waiting.value,
+        "threads": threads or available_cores(),
+        "repeats": repeats,
+    }
     found = []
     with progress_bar(len(chosen)) as bar:
         for name in chosen:
@@ -120,7 +127,7 @@ def training(
     deliver(Group(*tables), report.to_json(), json)
 
 
-def _compare(loop: TrainingLoop, settings: Mapping[str, Any], announce: Announce) -> Comparison:
+def _compare(loop: TrainingWorkload, settings: Mapping[str, Any], announce: Announce) -> Comparison:
     missing = loop.missing() or (None if installed("torch") else how_to_get("torch", "sb3"))
     rows: tuple[Compared, ...] = ()
     if missing is None:
@@ -138,7 +145,7 @@ def _compare(loop: TrainingLoop, settings: Mapping[str, Any], announce: Announce
 
 
 def measure_training(
-    loop: TrainingLoop, threads: int, repeats: int, announce: Announce
+    loop: TrainingWorkload, threads: int, repeats: int, announce: Announce
 ) -> tuple[Compared, ...]:
     """Measure all runners in turns, in steps per second."""
     announce("making environments")
@@ -160,11 +167,11 @@ def measure_training(
 
 
 # What runs in the process of a loop.
-_training: list[Training] = []
+_training: list[TrainerSet] = []
 
 
-def _begin(loop: TrainingLoop, threads: int) -> None:
-    _training.append(Training(loop, threads))
+def _begin(loop: TrainingWorkload, threads: int) -> None:
+    _training.append(TrainerSet(loop, threads))
 
 
 def _iterate(name: str) -> tuple[float, float]:
@@ -179,22 +186,22 @@ def _end() -> None:
 @contextmanager
 def _variable(waiting: str) -> Iterator[None]:
     """Set the variable for processes that start in this block, or leave it out."""
-    before = os.environ.pop(VARIABLE, None)
-    if waiting != Waiting.default.value:
-        os.environ[VARIABLE] = waiting
+    before = os.environ.pop(WAIT_POLICY, None)
+    if waiting != Waiting.unset.value:
+        os.environ[WAIT_POLICY] = waiting
     try:
         yield
     finally:
-        os.environ.pop(VARIABLE, None)
+        os.environ.pop(WAIT_POLICY, None)
         if before is not None:
-            os.environ[VARIABLE] = before
+            os.environ[WAIT_POLICY] = before
 
 
-def _judge(loop: TrainingLoop, rows: Sequence[Compared]) -> Iterator[Verdict]:
+def _judge(loop: TrainingWorkload, rows: Sequence[Compared]) -> Iterator[Verdict]:
     by_name = {row.name: row for row in rows}
     for name in JUDGED if rows else ():
         ours = by_name[name]
         best = max((by_name[peer] for peer in PEERS), key=lambda row: row.value)
         ratio = median(a / b for a, b in zip(ours.values, best.values, strict=True))
-        yield Verdict.on_ratio(f"{loop.name}: {name} against {best.name}", OF_BEST_PEER, ratio)
-        yield Verdict.on_ratio(f"{loop.name}: {name} against the ideal", OF_IDEAL, ours.ratio)
+        yield Verdict.on_ratio(f"{loop.name}: {name} against {best.name}", MIN_OF_BEST_PEER, ratio)
+        yield Verdict.on_ratio(f"{loop.name}: {name} against the ideal", MIN_OF_IDEAL, ours.ratio)

@@ -1,4 +1,4 @@
-"""Training loops over vector runners: a rollout, then learning, as whole programs do them."""
+"""TrainerSet loops over vector runners: a rollout, then learning, as whole programs do them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from benchmarks.waiting.learner import Learner
 
 
 @dataclass(frozen=True)
-class TrainingLoop(Workload):
-    """Environments that are trained on.
+class TrainingWorkload(Workload):
+    """Environments to train on.
 
     Attributes:
         steps: Steps of each environment in a rollout.
-        learns: What learns, for tables.
+        network: Description of the network, for tables.
     """
 
     steps: int = 64
-    learns: str = "a small network"
+    network: str = "a small network"
 
     @property
     def name(self) -> str:
-        return f"{super().name}, {self.learns}"
+        return f"{super().name}, {self.network}"
 
     @property
     def factory(self) -> Callable[[], gymnasium.Env[Any, Any]]:
@@ -57,7 +57,7 @@ class Trainer(ABC):
     name: str
     stepping = 0.0
 
-    def __init__(self, loop: TrainingLoop) -> None:
+    def __init__(self, loop: TrainingWorkload) -> None:
         """Make and reset the environments, and make a learner."""
         self.loop = loop
         self.envs = self._open()
@@ -121,7 +121,7 @@ class AsyncTrainer(VectorTrainer):
 
 
 class AgymTrainer(VectorTrainer):
-    """agym's worker processes behind the same API."""
+    """agym's worker processes behind the same API; the caller's thread is none of the workers."""
 
     name = "AgymVectorEnv"
 
@@ -129,7 +129,7 @@ class AgymTrainer(VectorTrainer):
         return agym.make_vec(factories, backend="process", autoreset="same_step")
 
 
-class OneGroup(Trainer):
+class OneGroupTrainer(Trainer):
     """``make_async``: groups that take turns with the learner, here one of all environments."""
 
     name, groups = "make_async, one group", 1
@@ -175,22 +175,22 @@ class OneGroup(Trainer):
         self._runner.close()
 
 
-class TwoGroups(OneGroup):
+class TwoGroupsTrainer(OneGroupTrainer):
     """The same with two groups: the learner acts for one while the other steps."""
 
     name, groups = "make_async, two groups", 2
 
 
 TRAINERS: tuple[type[Trainer], ...] = (
-    SyncTrainer, AsyncTrainer, AgymTrainer, OneGroup, TwoGroups
+    SyncTrainer, AsyncTrainer, AgymTrainer, OneGroupTrainer, TwoGroupsTrainer
 )  # fmt: skip
 PEERS = (SyncTrainer.name, AsyncTrainer.name)
 
 
-class Training:
+class TrainerSet:
     """One loop with all runners, in this process, which torch and its threads belong to."""
 
-    def __init__(self, loop: TrainingLoop, threads: int) -> None:
+    def __init__(self, loop: TrainingWorkload, threads: int) -> None:
         """Make all runners, and play an iteration with each."""
         require("torch", "sb3").set_num_threads(threads)
         self._trainers = {kind.name: kind(loop) for kind in TRAINERS}

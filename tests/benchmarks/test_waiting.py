@@ -131,7 +131,7 @@ def test_overlap_without_a_package_is_a_note(
 @needs_torch
 @pytest.mark.full
 def test_training(tmp_path: Path) -> None:
-    run = bench(tmp_path, "training", "half", "--repeats", "2")
+    run = bench(tmp_path, "training", "halfcheetah", "--repeats", "2")
     (loop,) = run.report["loops"]
     Run(run.stdout, run.stderr, loop).check(2)
     assert [row["name"] for row in loop["rows"]] == [kind.name for kind in TRAINERS]
@@ -144,14 +144,14 @@ def test_training(tmp_path: Path) -> None:
 def test_training_without_torch_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("benchmarks.waiting.training.installed", lambda name: name != "torch")
     path = tmp_path / "result.json"
-    result = CliRunner().invoke(app, ["training", "humanoid", "--json", str(path)])
+    result = CliRunner().invoke(app, ["training", "humanoidstandup", "--json", str(path)])
     assert result.exit_code == 0, result.stderr
     assert "torch is not installed: pip install" in result.stdout
     (loop,) = json.loads(path.read_text(encoding="utf-8"))["loops"]
     assert loop["rows"] == loop["targets"] == []
-    result = CliRunner().invoke(app, ["training", "human"])
+    result = CliRunner().invoke(app, ["training", "humanoid"])
     assert result.exit_code == 2
-    assert "take some of pong, humanoid, half" in result.output
+    assert "take some of pong, humanoidstandup, halfcheetah" in result.output
 
 
 @pytest.mark.full

@@ -70,7 +70,7 @@ def build(
         one = isinstance(env, str | EnvSpec) or len({*map(id, factories)}) == 1
         spec, factories, learn = _choose(
             factories, spec, blocking, track_running, sample,
-            alike=sample is not None or one, limited=options.rate_limit is not None,
+            same_kind=sample is not None or one, rate_limited=options.rate_limit is not None,
         )  # fmt: skip
     backend = open_pool(
         BackendOptions(
@@ -118,8 +118,8 @@ def _choose(
     track_running: bool,
     sample: Factory | None,
     *,
-    alike: bool,
-    limited: bool,
+    same_kind: bool,
+    rate_limited: bool,
 ) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
     # Late imports, because most programs name a backend, and these modules import many others.
     from agym.api.auto.choosing import choose_backend, learn_from
@@ -130,12 +130,12 @@ def _choose(
     kind = SPECS[plan.backend]
     # The caller's thread can neither end a step, nor wait for a rate limit while others step. Nor
     # can it run coroutine environments, which only a measurement of the same kind rules out.
-    known = alike and plan.profile is not None and not plan.profile.coroutine
-    plain = blocking and not track_running and not limited
+    known = same_kind and plan.profile is not None and not plan.profile.coroutine
+    plain = blocking and not track_running and not rate_limited
     if plan.backend == "process" and plan.workers not in (None, 1) and known and plain:
         kind = ProcessWithCaller
     chosen = kind(workers=plan.workers)
-    learn = partial(learn_from, plan, sample or factories[0]) if alike else None
+    learn = partial(learn_from, plan, sample or factories[0]) if same_kind else None
     return chosen, found, learn
 
 

@@ -1,14 +1,14 @@
-"""Process, with the caller's thread as the last worker: what ``auto`` takes for the sync API.
+"""Process, with the caller's thread as the last worker: what ``auto`` takes for the sync APIs.
 
 While worker processes step their ranges, the caller has nothing to do but to wait. So it steps a
-range itself, and one process fewer is woken, and competes for the cores::
+range itself. One process fewer has to be woken, and one fewer competes for the cores::
 
     caller -- post --> worker 0   steps its range --.
            -- post --> worker 1   steps its range --+--> collect
            -- post --> itself     steps its range --'
 
-The caller's range comes last, when all others have been posted. To its environments the promises of
-``serial`` apply: what ends the process or hangs in them is not contained.
+The caller's range comes last, when all others have been posted. Its environments have the guarantees
+of ``serial`` only: a crash or a hang is not contained.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from agym.backends.serial import SerialPort
 from agym.protocol.messages.operations import Operation, plain_step
 from agym.protocol.table import Extension
 
-# The caller's range, as a part of an equal one: the caller also posts, and collects the results.
+# Size of the caller's range, relative to an equal share: the caller also collects the results.
 # Measured so, on two cores: CartPole x64 is 1.09 times as fast as with two processes.
-SHARE = 0.94
+CALLER_SHARE = 0.94
 
 
 class CallerPort(SerialPort):
@@ -70,12 +70,12 @@ class CallerPort(SerialPort):
 class CallerPool(ProcessPool):
     """Divides environments among worker processes and the caller's thread."""
 
-    at_once = True
+    runs_in_caller = True
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options)
         n, others = len(options.factories), len(self.ranges) - 1
-        start = n - max(1, round(SHARE * n / (others + 1))) if others else 0
+        start = n - max(1, round(CALLER_SHARE * n / (others + 1))) if others else 0
         bounds = [start * k // max(1, others) for k in range(others + 1)]
         self.ranges = [range(low, high) for low, high in pairwise([*bounds, n])]
 

@@ -104,7 +104,7 @@ class Collector:
         ended = self.closing is not None and self.backend.ended
         recovery = self.recovery
         while completions := self.backend.poll():
-            begins_more = self._recycling is not None or self.backend.at_once
+            begins_more = self._recycling is not None or self.backend.runs_in_caller
             if len(completions) > len(self.backend.ranges):
                 completions = join_neighbours(completions)
             for completion in completions:

@@ -38,8 +38,8 @@ Groups = int | Literal["auto"]
 
 # The numbers of groups that ``groups="auto"`` tries, in this order; of each, the median counts.
 # Two must be clearly faster, since the network then gets batches of half the size.
-TRIED = (1, 2, 2, 1, 1, 2)
-CLEARLY = 1.05
+TRIAL_GROUPS = (1, 2, 2, 1, 1, 2)
+MIN_SPEEDUP_OF_TWO = 1.05
 
 LOG = logging.getLogger("agym")
 
@@ -135,8 +135,9 @@ async def rollout(
         groups: Number of groups that take turns with the policy, so that it acts for one while the
             others step. Take 2 if the policy computes or waits elsewhere, as on a GPU; 1 if it
             needs the cores that the environments use. ``"auto"`` tries both in the first six
-            rollouts and keeps the faster one. It says so in the log, and ``Rollout.groups`` is the
-            number to pass to repeat that. A batched policy makes its own batches.
+            rollouts and keeps 2 if they are more than 5 % faster. From the seventh rollout on,
+            ``Rollout.groups`` is the number that was chosen; pass it for a run that can be
+            repeated. A batched policy makes its own batches.
         seed: For the reset: environment ``i`` gets ``seed + i``.
 
     Yields:
@@ -157,7 +158,7 @@ async def rollout(
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
     alone = isinstance(policy, BatchedPolicy)
     act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy
-    numbers = numbers_of_groups(envs.num_envs if alone else groups, envs.num_envs)
+    numbers = group_counts(envs.num_envs if alone else groups, envs.num_envs)
     episodes, parts = _Episodes(envs), list[_Part]()
     number = next(numbers)
     while True:
@@ -175,19 +176,19 @@ async def rollout(
         number = numbers.send(seconds)
 
 
-def numbers_of_groups(groups: Groups, num_envs: int) -> Generator[int, float | None, None]:
-    """Yield the number of groups of each rollout; what is sent is how long the rollout took."""
+def group_counts(groups: Groups, num_envs: int) -> Generator[int, float | None, None]:
+    """Yield the number of groups of each rollout; send it the seconds that the rollout took."""
     if groups == "auto" and num_envs > 1:
         took: dict[int, list[float]] = {}
-        for number in TRIED:
+        for number in TRIAL_GROUPS:
             seconds = yield number
             assert seconds is not None
             took.setdefault(number, []).append(seconds)
         one, two = (median(took[number]) for number in (1, 2))
-        groups = 2 if one > CLEARLY * two else 1
+        groups = 2 if one > MIN_SPEEDUP_OF_TWO * two else 1
         LOG.info(
             "a rollout takes %.3g s with one group and %.3g s with two: groups=%d from here on;"
-            " pass groups=%d to repeat this", one, two, groups, groups,
+            " pass groups=%d to skip the trial", one, two, groups, groups,
         )  # fmt: skip
     number = 1 if groups == "auto" else min(groups, num_envs)
     while True:

@@ -16,7 +16,7 @@ from agym.api.waiting import due
 from agym.backends.process.channel import Channel
 from agym.backends.process.doorbell import Doorbell
 from agym.backends.spinning import (
-    ENOUGH_SECONDS,
+    CALM_SECONDS,
     FIRST_PAUSE_SECONDS,
     LATE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -201,7 +201,7 @@ def test_who_is_late_sleeps_for_longer_each_time() -> None:
 
 
 def test_who_is_late_once_in_a_while_does_not() -> None:
-    enough = round(2 * ENOUGH_SECONDS / LATE_SECONDS)
+    enough = round(2 * CALM_SECONDS / LATE_SECONDS)
     found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=0.3, well=enough)
     assert found == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
 

@@ -17,7 +17,7 @@ from gymnasium import spaces
 import agym
 from agym.envs.probes import RandomEnv
 from agym.testing import assert_same
-from agym.tools.rollouts.rollout import TRIED, Groups, numbers_of_groups
+from agym.tools.rollouts.rollout import TRIAL_GROUPS, Groups, group_counts
 from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
@@ -65,7 +65,7 @@ async def test_equals_a_plain_loop(setup: dict[str, Any], mode: Any, groups: Gro
     async with agym.make_async("CartPole-v1", 5, autoreset=mode, **setup) as envs:
         pieces = await first(8, envs, lean, 15, groups=groups, seed=3)
     tried = [rollout.groups for rollout in pieces]
-    assert tried[:6] == [*TRIED] if groups == "auto" else tried == [groups] * 8
+    assert tried[:6] == [*TRIAL_GROUPS] if groups == "auto" else tried == [groups] * 8
     for name in ("observations", "actions", "rewards"):
         ours = np.concatenate([getattr(rollout, name) for rollout in pieces])
         assert_same(ours, wanted[name])
@@ -97,19 +97,19 @@ def test_the_faster_number_of_groups_is_kept_and_said(
     two: float, chosen: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agym")
-    numbers = numbers_of_groups("auto", 8)
+    numbers = group_counts("auto", 8)
     number = next(numbers)
-    for k, tried in enumerate(TRIED):
+    for k, tried in enumerate(TRIAL_GROUPS):
         assert number == tried
         # The first one of each also makes what later ones use, so it takes long.
         number = numbers.send({1: 1.0, 2: two}[tried] + 5 * (k < 2))
     assert [number, numbers.send(9.0), numbers.send(0.1)] == [chosen] * 3
     (said,) = caplog.messages
-    assert f"pass groups={chosen} to repeat this" in said
+    assert f"pass groups={chosen} to skip the trial" in said
 
 
 def test_one_environment_is_one_group() -> None:
-    assert [next(numbers_of_groups(groups, 1)) for groups in ("auto", 2)] == [1, 1]
+    assert [next(group_counts(groups, 1)) for groups in ("auto", 2)] == [1, 1]
 
 
 @pytest.mark.parametrize("groups", [0, 1.5, True, "two", None])
