@@ -78,7 +78,7 @@ class Args:
     max_grad_norm: float = 0.5
     """gradients are clipped to this norm"""
     groups: int = 1
-    """groups of environments that take turns with the policy; always 1 where all run in this thread"""
+    """groups of environments that take turns with the policy; 1 where all run in this thread"""
     backend: Literal["auto", "serial", "thread", "process", "native"] = "auto"
     """where environments run, as in agym.make"""
     workers: int | None = None

@@ -7,8 +7,8 @@ range itself. One process fewer has to be woken, and one fewer competes for the 
            -- post --> worker 1   steps its range --+--> collect
            -- post --> itself     steps its range --'
 
-The caller's range comes last, when all others have been posted. Its environments have the guarantees
-of ``serial`` only: a crash or a hang is not contained.
+The caller's range comes last, when all others have been posted. Its environments have the
+guarantees of ``serial`` only: a crash or a hang is not contained.
 """
 
 from __future__ import annotations
