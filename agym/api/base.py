@@ -295,7 +295,8 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
     def stats(self) -> Stats:
         """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.
 
-        It does not wait for environments.
+        It does not wait for environments, except those that another thread steps itself, as with
+        ``backend="serial"``.
         """
         with self._waiter.lock:
             return self._life.stats()

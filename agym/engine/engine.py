@@ -378,8 +378,12 @@ class Engine:
         ticket = Ticket(next(self._dispatcher.numbers), Load([]), ids)
         self._dispatcher.tickets[ticket.number] = ticket
         self._dispatcher.deadlines.start_replacement(ticket)
-        for run, load in loads:
-            self.backend.submit(Operation(ticket.number, run.start, run.stop, load))
+        try:
+            for run, load in loads:
+                self.backend.submit(Operation(ticket.number, run.start, run.stop, load))
+        except BaseException as error:
+            self._dispatcher.call_off(ticket, error)
+            raise
         return ticket
 
     # ---------------------------------------------------------------- progress

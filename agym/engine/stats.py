@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -221,7 +222,8 @@ class Stats:
     def _advice(self) -> str:
         """What to do about crowded cores, in a sentence."""
         assert self.cores is not None
-        if self.cores.program > self.cores.others:
+        stepping = sum(worker.busy for worker in self.workers if worker.pid == os.getpid())
+        if self.cores.program - stepping > self.cores.others:
             return (
                 "this program's own threads keep the cores busy, often only to wait for work: set"
                 " OMP_WAIT_POLICY=passive before torch is imported, or measure fewer threads"

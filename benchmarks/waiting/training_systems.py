@@ -1,4 +1,4 @@
-"""TrainerSet loops over vector runners: a rollout, then learning, as whole programs do them."""
+"""Training loops over vector runners: a rollout, then learning, as whole programs do them."""
 
 from __future__ import annotations
 

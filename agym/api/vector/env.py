@@ -331,7 +331,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """Copies of the environments' random number generators."""
+        """The environments' random number generators; of those in workers, copies."""
         return self.get_attr("np_random")
 
     @property

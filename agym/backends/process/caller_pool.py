@@ -14,6 +14,7 @@ guarantees of ``serial`` only: a crash or a hang is not contained.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -65,6 +66,11 @@ class CallerPort(SerialPort):
     def close(self, force: Force = Force.NONE) -> None:
         if not self.closed:
             super().close(force)
+
+    def release(self) -> None:
+        """Close environments that nobody has closed, as worker processes do when they end."""
+        with suppress(BaseException):
+            self.close()
 
 
 class CallerPool(ProcessPool):

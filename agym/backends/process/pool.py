@@ -115,7 +115,7 @@ class ProcessPool(RemotePool):
 
     def finished_at(self) -> float:
         times: list[float] = [port.finished_at for port in self._ports]
-        return max(times)
+        return max(times, default=0.0)  # none are left if a signal handler has closed everything
 
     def take_step(self, number: int) -> bool:
         if not self._rings or self._completions:

@@ -364,7 +364,9 @@ class Dispatcher:
                 if waiting.deadline is not None:  # time spent queueing does not count
                     waiting.suspend()
                 self.deadlines.resume(waiting)
-                with suppress(Exception):  # ``_submit`` has stored it in the waiting ticket
+                # ``_submit`` has stored it in the waiting ticket. It may be Ctrl-C in an environment
+                # of the caller's thread, and must not keep other parts from being sent.
+                with suppress(BaseException):
                     self._submit(part, waiting)
 
     def rearm(self) -> None:

@@ -156,6 +156,8 @@ async def rollout(
         )
     if envs.tap.autoreset == "disabled" or envs.output != "array":
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
+    if groups == "auto" and envs.backend in ("serial", "native"):
+        groups = 1  # nothing steps while the policy acts; and a VectorEnv has no halves
     alone = isinstance(policy, BatchedPolicy)
     act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy
     numbers = group_counts(envs.num_envs if alone else groups, envs.num_envs)
@@ -368,7 +370,7 @@ class _Stack:
         leaves = self._leaves if t is None else [leaf[t] for leaf in self._leaves]
         if ids is not None:
             leaves = [
-                leaf[ids] if isinstance(leaf, np.ndarray) else [leaf[i] for i in ids]
+                leaf[ids] if isinstance(leaf, np.ndarray) else tuple(leaf[i] for i in ids)
                 for leaf in leaves
             ]
         return self.layout.unflatten(leaves)

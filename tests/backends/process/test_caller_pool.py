@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Counted, Nested, Result, Tally
 from tests.support.equality import same
 from tests.support.insides import backend_of
+from tests.support.patience import patience
 
 FORK = ProcessWithCaller(start_method="fork")
 NUM_ENVS = 5
@@ -170,6 +172,71 @@ def test_one_that_raises_spoils_no_other(at: int) -> None:
         envs.reset(env_ids=[at])
         steps = [1 if i == at else 2 for i in range(NUM_ENVS)]
         assert [row[1] for row in envs.step([1] * NUM_ENVS).observations] == steps
+
+
+class Ends(Tally):
+    """Raises ``SystemExit`` in a reset whose options say so; takes its time for action 9."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if options and options.pop("ends", False):
+            raise SystemExit(3)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Result:
+        if action == 9:
+            time.sleep(0.3)
+        return super().step(action)
+
+
+def test_what_waits_for_a_row_is_sent_although_another_ends() -> None:
+    """Resets that wait for a step are sent as its rows become free, in the thread that takes it."""
+    with make(Ends, 6, workers=3) as envs, ThreadPoolExecutor(3) as threads:
+        envs.reset()
+        envs.send([9, 0, 9, 0, 0, 0])
+        ended, *others = (
+            threads.submit(envs.reset, env_ids=[i], options={"ends": i == 5} if i == 5 else None)
+            for i in (5, 0, 3)
+        )
+        for other in others:
+            assert other.result(patience()).observations
+        with pytest.raises(SystemExit):
+            ended.result(patience())
+        assert sum(len(batch.env_ids) for batch in envs.ready()) == 6
+        envs.reset()
+        assert [row[1] for row in envs.step([1] * 6).observations] == [1] * 6
+
+
+def test_a_restart_that_is_interrupted_can_be_repeated(tmp_path: Path) -> None:
+    class Breaks(Tally):
+        def __init__(self) -> None:
+            super().__init__()
+            if (tmp_path / "breaks").exists():
+                raise KeyboardInterrupt
+
+    with make(Breaks) as envs:
+        envs.reset()
+        (tmp_path / "breaks").touch()
+        with pytest.raises(KeyboardInterrupt):
+            envs.restart([4])
+        (tmp_path / "breaks").unlink()
+        envs.restart([4])
+        envs.reset()
+        assert [row[1] for row in envs.step([1] * NUM_ENVS).observations] == [1] * NUM_ENVS
+
+
+def test_environments_that_are_dropped_are_closed(tmp_path: Path) -> None:
+    class Notes(Tally):
+        def close(self) -> None:
+            (tmp_path / f"{os.getpid()}-{id(self)}").touch()
+
+    envs = make(Notes)
+    envs.reset()
+    del envs
+    gc.collect()
+    end = time.monotonic() + patience()
+    while len([*tmp_path.iterdir()]) < NUM_ENVS:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("operation", ["step", "some", "send", "reset"])
