@@ -364,8 +364,8 @@ class Dispatcher:
                 if waiting.deadline is not None:  # time spent queueing does not count
                     waiting.suspend()
                 self.deadlines.resume(waiting)
-                # ``_submit`` has stored it in the waiting ticket. It may be Ctrl-C in an environment
-                # of the caller's thread, and must not keep other parts from being sent.
+                # ``_submit`` has stored it in the waiting ticket. It may be Ctrl-C in an
+                # environment of the caller's thread, which must not keep back other parts.
                 with suppress(BaseException):
                     self._submit(part, waiting)
 
