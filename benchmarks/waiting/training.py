@@ -123,7 +123,7 @@ def training(
                 found.append(_compare(LOOPS[name], settings, announce))
     report = TrainingReport(tuple(found))
     verdicts = [verdict for comparison in found for verdict in comparison.targets]
-    tables = [*map(show_comparison, found), verdict_table(verdicts)]
+    tables = [*map(show_comparison, found), *([verdict_table(verdicts)] if verdicts else [])]
     deliver(Group(*tables), report.to_json(), json)
 
 

@@ -142,7 +142,8 @@ def test_training(tmp_path: Path) -> None:
 
 
 def test_training_without_torch_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("benchmarks.waiting.training.installed", lambda name: name != "torch")
+    for where in ("waiting.training", "measuring.workloads"):
+        monkeypatch.setattr(f"benchmarks.{where}.installed", lambda name: name != "torch")
     path = tmp_path / "result.json"
     result = CliRunner().invoke(app, ["training", "humanoidstandup", "--json", str(path)])
     assert result.exit_code == 0, result.stderr
