@@ -21,7 +21,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.envs.gated_envs import Gates
+from tests.support.envs.gated_envs import Gates, try_gate
 from tests.support.patience import patience
 
 # Before anything imports pygame, here or in a worker.
@@ -173,9 +173,14 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def gates(tmp_path: Path) -> Gates:
+def gates(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gates]:
     """Gates of three environments."""
-    return Gates(tmp_path, 3)
+    gates = Gates(tmp_path, 3)
+    yield gates
+    if request.node.stash.get(FAILED, False):
+        # A thread that stands at a gate would be in the way of the tests after this one.
+        for path in gates.paths:
+            try_gate(path)
 
 
 @pytest.fixture(autouse=True)

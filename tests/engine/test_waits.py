@@ -124,7 +124,8 @@ def test_a_wait_for_environments_counts(api: str, gates: Gates) -> None:
         envs.send([1, 0, 0])
         envs.recv(min_envs=2)
         assert len(envs.recv(timeout=0.05).env_ids) == 0
-        assert envs.stats().waited.environments - before >= 0.05
+        # An event loop's timer may ring a millisecond early.
+        assert envs.stats().waited.environments - before >= 0.045
         envs.let(gates.paths[0])
         envs.recv()
 
