@@ -49,7 +49,8 @@ class Load:
     """Measures who uses this process's cores, from now on."""
 
     def __init__(self) -> None:
-        self._begun, self._before = time.monotonic(), _times(())
+        self._before = _times(())  # first, since it may import psutil
+        self._begun = time.monotonic()
 
     def read(self, workers: Collection[int | None] = ()) -> CoreUse:
         """Return the averages since this object was made.

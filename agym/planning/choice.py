@@ -55,10 +55,10 @@ def explain(chosen: Candidate, found: Sequence[Candidate]) -> str:
 def describe_basis(profile: Profile, needs: Requirements) -> str:
     """Return in a sentence what predictions are derived from."""
     cores = f"{needs.cores} core{'s' if needs.cores > 1 else ''}"
-    return (
-        f"A step of one environment was measured to take {readable(profile.step)}, and worker"
-        f" processes would have {cores}."
-    )
+    use = f"worker processes would have {cores}"
+    if needs.others:
+        use = f"other programs keep {needs.others} of {cores} busy"
+    return f"A step of one environment was measured to take {readable(profile.step)}, and {use}."
 
 
 def _takes(one: Candidate) -> str:

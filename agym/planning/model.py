@@ -30,6 +30,10 @@ COSTS = {
 # Seconds that the caller takes for each value of an info from another process.
 INFO_VALUE = 1e-6
 
+# Seconds that a batch in worker processes costs where they share cores with other programs, since a
+# worker that is woken may have to wait for its core. Measured beside two busy loops on two cores.
+CROWDED_BATCH = 1e-3
+
 # The fewest workers are taken whose batches take at most this many times as long as the fastest.
 FEW_WORKERS = 1.05
 
@@ -67,6 +71,7 @@ class Requirements:
         blocking: The caller's thread runs no event loop while it waits.
         fault_tolerant: Environments that hang or crash must be ended and replaced automatically.
         cores: Cores that worker processes may use at the same time.
+        others: How many of them other programs keep busy.
         obstacle: Why no worker processes can run them; empty if they can.
     """
 
@@ -75,6 +80,7 @@ class Requirements:
     blocking: bool = True
     fault_tolerant: bool = False
     cores: int = field(default_factory=available_cores)
+    others: int = 0
     obstacle: str = ""
 
 
@@ -110,24 +116,31 @@ def predict(profile: Profile, needs: Requirements, backend: str, workers: int | 
     """Predict how long a batch takes, in seconds.
 
     With ``n`` environments, each of which computes for ``c`` and waits for ``w`` seconds per step,
-    on ``k`` workers and ``p`` cores::
+    on ``k`` workers and ``p`` cores, of which other programs keep ``o`` busy::
 
-        serial     n · (c + w)
-        thread     n · c + ⌈n / k⌉ · w + k · 80 µs
-        asyncio    n · c + w
-        process    max(⌈n / k⌉, n / p) · c + ⌈n / k⌉ · w + 50 µs + k · 10 µs + n · i · 1 µs
+        serial     n · c · s + n · w                              s = max(1, (1 + o) / p)
+        thread     n · c · s + ⌈n / k⌉ · w + k · 80 µs
+        asyncio    n · c · s + w
+        process    ⌈n / k⌉ · c · t + ⌈n / k⌉ · w + 50 µs          t = ⌈(k + o) / p⌉
+                   + k · 10 µs + n · i · 1 µs  (+ 1 ms if k + o > p and o > 0)
 
-    ``i`` is the number of values in an info. Coroutine environments of a process wait together, as
-    on ``asyncio``.
+    The scheduler shares out the cores fairly. It moves a single thread to whichever core is free,
+    but a batch in worker processes lasts until the worker on the fullest core is done. ``i`` is the
+    number of values in an info. Coroutine environments of a process wait together, as on
+    ``asyncio``.
     """
-    n, k = needs.num_envs, workers or 1
+    n, k, cores, others = needs.num_envs, workers or 1, needs.cores, needs.others
     share = math.ceil(n / k)
-    turns = max(share, n / needs.cores) if backend == "process" else n
     waits = profile.step * profile.waiting
+    computes = profile.step - waits
     batch, worker = COSTS[backend]
-    seconds = turns * (profile.step - waits) + batch + k * worker
-    seconds += waits if profile.coroutine else share * waits
-    return seconds + n * profile.infos * INFO_VALUE if backend == "process" else seconds
+    seconds = (waits if profile.coroutine else share * waits) + batch + k * worker
+    if backend != "process":
+        return seconds + n * computes * max(1.0, (1 + others) / cores)
+    if others and k + others > cores:
+        seconds += CROWDED_BATCH
+    seconds += share * computes * math.ceil((k + others) / cores)
+    return seconds + n * profile.infos * INFO_VALUE
 
 
 def candidates(profile: Profile, needs: Requirements) -> list[Candidate]:
@@ -156,6 +169,7 @@ def _workers(backend: str, profile: Profile, needs: Requirements) -> Iterator[in
         yield min(needs.workers, needs.num_envs)
     else:
         most = min(needs.cores, needs.num_envs)
+        free = max(1, min(most, needs.cores - needs.others))
         if backend == "thread":
             # Threads that only take turns gain nothing from their number.
             most = min(MAX_THREADS, needs.num_envs) if profile.waiting > 0.0 else 1

@@ -60,8 +60,10 @@ def test_where_serial_is_unable_the_next_is_the_simplest() -> None:
     assert chosen([replace(serial, remark="would block"), thread, process]) == "thread"
 
 
-def plan(num_envs: int, monkeypatch: pytest.MonkeyPatch, cores: int = 4) -> Plan:
-    monkeypatch.setattr(choosing, "free_cores", lambda: cores)
+def plan(
+    num_envs: int, monkeypatch: pytest.MonkeyPatch, cores: int = 4, others: int = 0
+) -> Plan:
+    monkeypatch.setattr(choosing, "busy_cores", lambda: others)
     needs = Requirements(num_envs, cores=cores)
     return plan_for(COMPUTES, [Tally] * num_envs, needs, Tally)
 
@@ -87,6 +89,11 @@ def test_a_plan_says_in_three_sentences_why(monkeypatch: pytest.MonkeyPatch) -> 
         "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
         " process ×1 is 0.99 times as fast; below 1.15 times the simpler one stays. A step of one"
         " environment was measured to take 1 ms, and worker processes would have 1 core."
+    )
+    assert plan(8, monkeypatch, 2, others=1).why == (
+        "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
+        " process ×1 is 0.99 times as fast; below 1.15 times the simpler one stays. A step of one"
+        " environment was measured to take 1 ms, and other programs keep 1 of 2 cores busy."
     )
 
 

@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
-from agym._system.cpus import available_cores
+from agym._system.cpus import available_cores, core_numbers
 from agym._system.isolation import NoRunningLoop
 from agym._system.load import Load
 from agym.backends.registry import refuse_import
@@ -157,9 +157,9 @@ def plan_for(
     """
     made = _plan(profile, needs, measured)
     if made.backend == "process" and not needs.obstacle:
-        # Only now it matters whether worker processes can run them, and on how many cores.
-        cores = free_cores() if needs.blocking else needs.cores
-        needs = replace(needs, cores=cores, obstacle=obstacle(factories))
+        # Only now it matters whether worker processes can run them, and beside whom.
+        others = busy_cores() if needs.blocking else 0
+        needs = replace(needs, others=others, obstacle=obstacle(factories))
         made = _plan(profile, needs, measured)
     return made
 
@@ -172,11 +172,18 @@ def _plan(profile: Profile, needs: Requirements, measured: Factory) -> Plan:
     return Plan(profile.name, needs.num_envs, tuple(found), chosen, why, profile)
 
 
-def free_cores() -> int:
-    """Return how many of this process's cores other programs leave free just now, at least one."""
+def busy_cores() -> int:
+    """Return how many of the cores for worker processes are busy just now, while this thread waits.
+
+    Other threads and other children of this program count as other programs do.
+    """
     load = Load()
     time.sleep(LOOK_SECONDS)
-    return max(1, available_cores() - round(load.read().others))
+    use = load.read()
+    cores = available_cores()
+    # A CPU quota may be less than all cores: then other programs can have the rest.
+    busy = round(use.program + use.workers + use.others) - (len(core_numbers()) - cores)
+    return min(cores, max(0, busy))
 
 
 def _unmeasured(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from agym._system.cpus import available_cores
 from agym.api.auto import choosing
 
 
@@ -14,4 +13,4 @@ from agym.api.auto import choosing
 def full_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No other program keeps a core busy, whatever else runs here; nothing is known yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(choosing, "free_cores", available_cores)
+    monkeypatch.setattr(choosing, "busy_cores", lambda: 0)

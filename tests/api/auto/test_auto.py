@@ -236,7 +236,7 @@ def test_other_programs_are_watched_only_where_processes_would_be_taken(
     def watched() -> int:
         raise AssertionError("other programs were watched")
 
-    monkeypatch.setattr("agym.api.auto.choosing.free_cores", watched)
+    monkeypatch.setattr("agym.api.auto.choosing.busy_cores", watched)
     quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
     assert planned(quick, Requirements(2, cores=4)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)
@@ -251,25 +251,46 @@ def planned(profile: Profile, needs: Requirements, factory: Any = Tally) -> agym
     return plan_for(profile, [factory] * needs.num_envs, needs, factory)
 
 
-def test_cores_that_other_programs_keep_busy_count_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    for free, name in ((4, "process ×4"), (2, "process ×2"), (1, "serial")):
-        monkeypatch.setattr("agym.api.auto.choosing.free_cores", lambda free=free: free)
-        assert planned(COMPUTES, Requirements(8, cores=4)).chosen.name == name
-
-
-@pytest.mark.parametrize(("others", "free"), [(0.0, 4), (0.4, 4), (0.9, 3), (9.0, 1)])
-def test_of_the_free_cores_there_is_one_at_least(
-    others: float, free: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cores", "others", "name"),
+    [
+        (4, 0, "process ×4"),
+        (4, 1, "process ×3"),
+        (4, 2, "process ×2"),
+        (2, 1, "serial"),  # a batch lasts until the worker that shares its core is done
+        (2, 2, "process ×2"),  # two of four threads get more than one of three
+    ],
+)
+def test_the_cores_that_other_programs_keep_busy_count(
+    cores: int, others: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(choosing, "busy_cores", lambda: others)
+    assert planned(COMPUTES, Requirements(8, cores=cores)).chosen.name == name
+
+
+def test_beside_other_programs_quick_batches_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "busy_cores", lambda: 2)
+    quick = replace(COMPUTES, step=0.2e-3)
+    assert planned(quick, Requirements(8, cores=2)).backend == "serial"
+
+
+@pytest.mark.parametrize(
+    ("machine", "others", "busy"),
+    [(4, 0.0, 0), (4, 0.4, 0), (4, 0.9, 1), (4, 9.0, 4), (8, 3.0, 0), (8, 6.0, 2)],
+)
+def test_other_programs_may_have_the_cores_beyond_our_quota(
+    machine: int, others: float, busy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "core_numbers", lambda: [*range(machine)])
     monkeypatch.setattr(choosing, "available_cores", lambda: 4)
-    use = CoreUse(4, 0.0, 0.0, others)
+    use = CoreUse(machine, 0.0, 0.0, others)
     monkeypatch.setattr(choosing.Load, "read", lambda self: use)
-    assert choosing.free_cores() == free
+    assert choosing.busy_cores() == busy
 
 
 @pytest.mark.usefixtures("full_cores")
 def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "free_cores", lambda: 4)
+    monkeypatch.setattr(choosing, "busy_cores", lambda: 0)
     needs = Requirements(8, cores=4)
     assert planned(COMPUTES, needs).backend == "process"
     plan = planned(COMPUTES, needs, lock_in(Tally))

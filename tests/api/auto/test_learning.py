@@ -22,8 +22,8 @@ COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)
 
 @pytest.fixture(autouse=True)
 def own_machine(full_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two free cores, and a cache of this test's."""
-    monkeypatch.setattr(choosing, "free_cores", lambda: 2)
+    """Two cores that are free, and a cache of this test's."""
+    monkeypatch.setattr(choosing, "busy_cores", lambda: 0)
 
 
 def planned(profile: Profile, num_envs: int) -> agym.Plan:
