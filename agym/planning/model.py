@@ -172,8 +172,8 @@ def _workers(backend: str, profile: Profile, needs: Requirements) -> Iterator[in
         free = max(1, min(most, needs.cores - needs.others))
         if backend == "thread":
             # Threads that only take turns gain nothing from their number.
-            most = min(MAX_THREADS, needs.num_envs) if profile.waiting > 0.0 else 1
-        yield from sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
+            most = free = min(MAX_THREADS, needs.num_envs) if profile.waiting > 0.0 else 1
+        yield from sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), free, most})
 
 
 def _reason_unsupported(backend: str, seconds: float, profile: Profile, needs: Requirements) -> str:

@@ -60,9 +60,7 @@ def test_where_serial_is_unable_the_next_is_the_simplest() -> None:
     assert chosen([replace(serial, remark="would block"), thread, process]) == "thread"
 
 
-def plan(
-    num_envs: int, monkeypatch: pytest.MonkeyPatch, cores: int = 4, others: int = 0
-) -> Plan:
+def plan(num_envs: int, monkeypatch: pytest.MonkeyPatch, cores: int = 4, others: int = 0) -> Plan:
     monkeypatch.setattr(choosing, "busy_cores", lambda: others)
     needs = Requirements(num_envs, cores=cores)
     return plan_for(COMPUTES, [Tally] * num_envs, needs, Tally)

@@ -57,6 +57,21 @@ def test_no_more_is_computed_at_once_than_there_are_cores(
     assert time >= step
 
 
+@given(
+    step=seconds, waiting=st.floats(0, 1), num_envs=counts, workers=st.integers(1, 16),
+    backend=st.sampled_from(["serial", "thread", "process"]), others=st.integers(0, 3),
+)  # fmt: skip
+def test_nothing_gets_faster_beside_other_programs(
+    step: float, waiting: float, num_envs: int, workers: int, backend: str, others: int
+) -> None:
+    profile = replace(QUICK, step=step, waiting=waiting)
+    alone, crowded = (
+        predict(profile, Requirements(num_envs, cores=4, others=busy), backend, workers)
+        for busy in (others, others + 1)
+    )
+    assert alone <= crowded
+
+
 def test_infos_are_a_reason_to_stay() -> None:
     assert chosen(QUICK, num_envs=1024)[0] == "process"
     assert chosen(replace(QUICK, infos=2.0), num_envs=1024) == ("serial", None)

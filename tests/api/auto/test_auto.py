@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
