@@ -1,6 +1,6 @@
 """PPO for Atari games in one file.
 
-OMP_WAIT_POLICY=passive python examples/ppo_atari.py
+python examples/ppo_atari.py
 
 python examples/ppo_atari.py --env-id BreakoutNoFrameskip-v4 --total-timesteps 10000000
 
@@ -11,7 +11,6 @@ differ:
 
 - With two groups, each step of a group is dispatched before the next group's turn, so that the
   emulators run while the network computes. One group is faster where both want the same cores.
-  There, OMP_WAIT_POLICY=passive makes torch's threads sleep between two operations.
 - Pictures stay ``uint8`` until the network sees them, and cross from the workers in shared memory.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
 

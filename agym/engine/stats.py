@@ -225,9 +225,9 @@ class Stats:
         stepping = sum(worker.busy for worker in self.workers if worker.pid == os.getpid())
         if self.cores.program - stepping > self.cores.others:
             return (
-                "this program's own threads keep the cores busy, often only to wait for work: set"
-                " OMP_WAIT_POLICY=passive before torch is imported, or measure fewer threads"
-                " (torch.set_num_threads) or workers"
+                "this program's own threads keep the cores busy, often only to wait for work: try"
+                " torch.set_num_threads(1) for a small network, and for a large one set"
+                " OMP_WAIT_POLICY=passive before torch is imported; or use fewer workers"
             )
         return (
             'fewer workers, or backend="serial", may be faster now; backend="auto" chooses again'

@@ -6,7 +6,7 @@ for some environments while others step. The ideal is that of a program which ke
 all the time::
 
     ideal = E / cores + L     E: seconds of the steps in a plain loop
-                              L: seconds of everything else, with torch on all cores
+                              L: seconds of everything else
 
 Each loop runs in a process of its own, since torch's threads read their environment variables when
 it is imported.
@@ -50,11 +50,11 @@ EXAMPLES = """Examples:
 
 python -m benchmarks training
 
-python -m benchmarks training halfcheetah --waiting unset --repeats 5
+python -m benchmarks training halfcheetah --threads 2 --waiting passive
 """
 
 LOOPS = {
-    "pong": TrainingWorkload("ALE/Pong-v5", 8, network="CleanRL's network"),
+    "pong": TrainingWorkload("ALE/Pong-v5", 8, network="CleanRL's network", small=False),
     "humanoidstandup": TrainingWorkload("HumanoidStandup-v5", 16),
     "halfcheetah": TrainingWorkload("HalfCheetah-v5", 16),
 }
@@ -94,9 +94,12 @@ def training(
     ] = None,
     waiting: Annotated[
         Waiting, typer.Option(help=f"{WAIT_POLICY}: torch's idle threads sleep, or spin.")
-    ] = Waiting.passive,
+    ] = Waiting.unset,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of torch. By default one per core.")
+        int | None,
+        typer.Option(
+            min=1, help="Threads of torch. By default one for a small network, else one per core."
+        ),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Iterations of each runner.")] = 15,
     json: JsonFile = None,
@@ -111,16 +114,17 @@ def training(
     chosen = loops or [*LOOPS]
     if unknown := {*chosen} - {*LOOPS}:
         raise typer.BadParameter(f"{', '.join(unknown)}: take some of {', '.join(LOOPS)}")
-    settings = {
-        "waiting": waiting.value,
-        "threads": threads or available_cores(),
-        "repeats": repeats,
-    }
     found = []
     with progress_bar(len(chosen)) as bar:
         for name in chosen:
+            loop = LOOPS[name]
+            settings = {
+                "waiting": waiting.value,
+                "threads": threads or (1 if loop.small else available_cores()),
+                "repeats": repeats,
+            }
             with bar.part(name) as announce:
-                found.append(_compare(LOOPS[name], settings, announce))
+                found.append(_compare(loop, settings, announce))
     report = TrainingReport(tuple(found))
     verdicts = [verdict for comparison in found for verdict in comparison.targets]
     tables = [*map(show_comparison, found), *([verdict_table(verdicts)] if verdicts else [])]

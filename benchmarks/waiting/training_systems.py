@@ -27,10 +27,12 @@ class TrainingWorkload(Workload):
     Attributes:
         steps: Steps of each environment in a rollout.
         network: Description of the network, for tables.
+        small: The network gains nothing from several threads of torch.
     """
 
     steps: int = 64
     network: str = "a small network"
+    small: bool = True
 
     @property
     def name(self) -> str:
