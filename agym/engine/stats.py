@@ -226,8 +226,8 @@ class Stats:
         if self.cores.program - stepping > self.cores.others:
             return (
                 "this program's own threads keep the cores busy, often only to wait for work: try"
-                " torch.set_num_threads(1) for a small network, and for a large one set"
-                " OMP_WAIT_POLICY=passive before torch is imported; or use fewer workers"
+                " torch.set_num_threads(1), or set OMP_WAIT_POLICY=passive before torch is"
+                " imported, or use fewer workers"
             )
         return (
             'fewer workers, or backend="serial", may be faster now; backend="auto" chooses again'

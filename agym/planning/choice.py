@@ -57,7 +57,7 @@ def describe_basis(profile: Profile, needs: Requirements) -> str:
     cores = f"{needs.cores} core{'s' if needs.cores > 1 else ''}"
     use = f"worker processes would have {cores}"
     if needs.others:
-        use = f"other programs keep {needs.others} of {cores} busy"
+        use = f"other work keeps {needs.others} of {cores} busy"
     return f"A step of one environment was measured to take {readable(profile.step)}, and {use}."
 
 

@@ -30,7 +30,7 @@ COSTS = {
 # Seconds that the caller takes for each value of an info from another process.
 INFO_VALUE = 1e-6
 
-# Seconds that a batch in worker processes costs where they share cores with other programs, since a
+# Seconds that a batch in worker processes costs where they share cores with other work, since a
 # worker that is woken may have to wait for its core. Measured beside two busy loops on two cores.
 CROWDED_BATCH = 1e-3
 
@@ -71,7 +71,7 @@ class Requirements:
         blocking: The caller's thread runs no event loop while it waits.
         fault_tolerant: Environments that hang or crash must be ended and replaced automatically.
         cores: Cores that worker processes may use at the same time.
-        others: How many of them other programs keep busy.
+        others: How many of them other programs, and other threads of this one, keep busy.
         obstacle: Why no worker processes can run them; empty if they can.
     """
 
@@ -116,7 +116,7 @@ def predict(profile: Profile, needs: Requirements, backend: str, workers: int | 
     """Predict how long a batch takes, in seconds.
 
     With ``n`` environments, each of which computes for ``c`` and waits for ``w`` seconds per step,
-    on ``k`` workers and ``p`` cores, of which other programs keep ``o`` busy::
+    on ``k`` workers and ``p`` cores, of which other work keeps ``o`` busy::
 
         serial     n · c · s + n · w                              s = max(1, (1 + o) / p)
         thread     n · c · s + ⌈n / k⌉ · w + k · 80 µs

@@ -91,7 +91,7 @@ def test_a_plan_says_in_three_sentences_why(monkeypatch: pytest.MonkeyPatch) -> 
     assert plan(8, monkeypatch, 2, others=1).why == (
         "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
         " process ×1 is 0.99 times as fast; below 1.15 times the simpler one stays. A step of one"
-        " environment was measured to take 1 ms, and other programs keep 1 of 2 cores busy."
+        " environment was measured to take 1 ms, and other work keeps 1 of 2 cores busy."
     )
 
 
