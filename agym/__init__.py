@@ -11,22 +11,28 @@ from agym.envs import registration as registration
 
 if TYPE_CHECKING:
     from agym import backends, sb3
+    from agym.agents import adapters
+    from agym.agents.openenv.client import openenv
+    from agym.agents.serving.limits import ServerLimits
+    from agym.agents.serving.serve import serve
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
     from agym.api.auto.plan import plan
-    from agym.api.make import envs_of, make, make_async
-    from agym.api.saving import restore_envs
+    from agym.api.make import envs_of, make, make_async, restore_envs
+    from agym.api.run import run
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
-    from agym.api.vector.make import make_vec
-    from agym.backends.options import Recycle
-    from agym.engine.batches.out_target import RolloutBuffer
-    from agym.engine.batches.results import Batch, ResetResult, StepResult
-    from agym.engine.faults.policy import FaultPolicy
-    from agym.engine.hooks import Hook
-    from agym.engine.snapshots import Snapshot, load_snapshot
-    from agym.engine.stats import EnvStats, Stats, WorkerStats
-    from agym.engine.tap import Tap
-    from agym.envs.rules.vectorize import register_rules, vectorize
+    from agym.api.vector.make_vec import make_vec
+    from agym.core.backends.options import Recycle
+    from agym.core.engine.batches.out_target import RolloutBuffer
+    from agym.core.engine.batches.results import Batch, ResetResult, StepResult
+    from agym.core.engine.faults.fault_policy import FaultPolicy
+    from agym.core.engine.hooks import Hook
+    from agym.core.engine.snapshots import Snapshot, load_snapshot
+    from agym.core.engine.stats import EnvStats, Stats, WorkerStats
+    from agym.core.engine.tap import Tap, mark
+    from agym.core.hosts.async_env import AsyncEnv
+    from agym.core.hosts.states import codecs as snapshots
+    from agym.core.planning.plans import Plan
     from agym.errors import (
         AgymError,
         AgymErrorGroup,
@@ -50,25 +56,18 @@ if TYPE_CHECKING:
         WorkerDied,
         WorkerDiedGroup,
     )
-    from agym.hosts.async_env import AsyncEnv
-    from agym.hosts.snapshots import codecs as snapshots
-    from agym.planning.plans import Plan
-    from agym.tools import adapters
-    from agym.tools.chaos import Chaos, chaos
-    from agym.tools.live.page import watch
-    from agym.tools.openenv.client import openenv
-    from agym.tools.rollouts.batched import Answer, BatchedPolicy, batched
-    from agym.tools.rollouts.group import Group, group
-    from agym.tools.rollouts.policy_stats import PolicyStats
-    from agym.tools.rollouts.rollout import Rollout, rollout
-    from agym.tools.run import run
-    from agym.tools.serving.limits import ServerLimits
-    from agym.tools.serving.serve import serve
-    from agym.tools.tensorboard.tensorboard import TensorBoard
-    from agym.tools.trace.report import Overlap, overlap
-    from agym.tools.trace.timeline import mark, trace
-    from agym.tools.video.recording import Recording, record
-    from agym.tools.video.tiling import mosaic
+    from agym.faults.chaos import Chaos, chaos
+    from agym.rollouts.batched import Answer, BatchedPolicy, batched
+    from agym.rollouts.group import Group, group
+    from agym.rollouts.policy_stats import PolicyStats
+    from agym.rollouts.rollout import Rollout, rollout
+    from agym.rules.vectorize import register_rules, vectorize
+    from agym.watching.live.page import watch
+    from agym.watching.tensorboard import TensorBoard
+    from agym.watching.trace import trace
+    from agym.watching.trace_report import Overlap, overlap
+    from agym.watching.video.recording import Recording, record
+    from agym.watching.video.tiling import mosaic
 
 
 __version__ = "0.1.0"
@@ -159,82 +158,82 @@ _MODULE_OF = {
     "AgymError": "agym.errors",
     "AgymErrorGroup": "agym.errors",
     "AgymVectorEnv": "agym.api.vector.env",
-    "Answer": "agym.tools.rollouts.batched",
-    "AsyncEnv": "agym.hosts.async_env",
+    "Answer": "agym.rollouts.batched",
+    "AsyncEnv": "agym.core.hosts.async_env",
     "AsyncEnvHandle": "agym.api.aio",
     "AsyncEnvs": "agym.api.aio",
-    "Batch": "agym.engine.batches.results",
-    "BatchedPolicy": "agym.tools.rollouts.batched",
+    "Batch": "agym.core.engine.batches.results",
+    "BatchedPolicy": "agym.rollouts.batched",
     "BusyError": "agym.errors",
-    "Chaos": "agym.tools.chaos",
+    "Chaos": "agym.faults.chaos",
     "ClosedError": "agym.errors",
     "CrashLoopError": "agym.errors",
     "CrashLoopErrorGroup": "agym.errors",
     "EnvError": "agym.errors",
     "EnvErrorGroup": "agym.errors",
     "EnvHandle": "agym.api.sync",
-    "EnvStats": "agym.engine.stats",
+    "EnvStats": "agym.core.engine.stats",
     "Envs": "agym.api.sync",
     "Fault": "agym.errors",
-    "FaultPolicy": "agym.engine.faults.policy",
-    "Group": "agym.tools.rollouts.group",
+    "FaultPolicy": "agym.core.engine.faults.fault_policy",
+    "Group": "agym.rollouts.group",
     "GroupError": "agym.errors",
-    "Hook": "agym.engine.hooks",
+    "Hook": "agym.core.engine.hooks",
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
-    "Overlap": "agym.tools.trace.report",
+    "Overlap": "agym.watching.trace_report",
     "Pending": "agym.api.aio",
-    "Plan": "agym.planning.plans",
-    "PolicyStats": "agym.tools.rollouts.policy_stats",
-    "Recording": "agym.tools.video.recording",
-    "Recycle": "agym.backends.options",
+    "Plan": "agym.core.planning.plans",
+    "PolicyStats": "agym.rollouts.policy_stats",
+    "Recording": "agym.watching.video.recording",
+    "Recycle": "agym.core.backends.options",
     "RemoteError": "agym.errors",
     "ResetNeededError": "agym.errors",
-    "ResetResult": "agym.engine.batches.results",
-    "Rollout": "agym.tools.rollouts.rollout",
-    "RolloutBuffer": "agym.engine.batches.out_target",
-    "ServerLimits": "agym.tools.serving.limits",
-    "Snapshot": "agym.engine.snapshots",
+    "ResetResult": "agym.core.engine.batches.results",
+    "Rollout": "agym.rollouts.rollout",
+    "RolloutBuffer": "agym.core.engine.batches.out_target",
+    "ServerLimits": "agym.agents.serving.limits",
+    "Snapshot": "agym.core.engine.snapshots",
     "SnapshotError": "agym.errors",
     "SpaceMismatchError": "agym.errors",
-    "Stats": "agym.engine.stats",
-    "StepResult": "agym.engine.batches.results",
+    "Stats": "agym.core.engine.stats",
+    "StepResult": "agym.core.engine.batches.results",
     "StepTimeout": "agym.errors",
-    "Tap": "agym.engine.tap",
-    "TensorBoard": "agym.tools.tensorboard.tensorboard",
+    "Tap": "agym.core.engine.tap",
+    "TensorBoard": "agym.watching.tensorboard",
     "UsageError": "agym.errors",
     "UsageTypeError": "agym.errors",
     "WorkerDied": "agym.errors",
     "WorkerDiedGroup": "agym.errors",
-    "WorkerStats": "agym.engine.stats",
-    "batched": "agym.tools.rollouts.batched",
-    "chaos": "agym.tools.chaos",
+    "WorkerStats": "agym.core.engine.stats",
+    "batched": "agym.rollouts.batched",
+    "chaos": "agym.faults.chaos",
     "envs_of": "agym.api.make",
-    "group": "agym.tools.rollouts.group",
-    "load_snapshot": "agym.engine.snapshots",
+    "group": "agym.rollouts.group",
+    "load_snapshot": "agym.core.engine.snapshots",
     "make": "agym.api.make",
     "make_async": "agym.api.make",
-    "make_vec": "agym.api.vector.make",
-    "mark": "agym.tools.trace.timeline",
-    "mosaic": "agym.tools.video.tiling",
-    "openenv": "agym.tools.openenv.client",
-    "overlap": "agym.tools.trace.report",
+    "make_vec": "agym.api.vector.make_vec",
+    "mark": "agym.core.engine.tap",
+    "mosaic": "agym.watching.video.tiling",
+    "openenv": "agym.agents.openenv.client",
+    "overlap": "agym.watching.trace_report",
     "plan": "agym.api.auto.plan",
-    "record": "agym.tools.video.recording",
-    "register_rules": "agym.envs.rules.vectorize",
-    "restore_envs": "agym.api.saving",
-    "rollout": "agym.tools.rollouts.rollout",
-    "run": "agym.tools.run",
-    "serve": "agym.tools.serving.serve",
-    "trace": "agym.tools.trace.timeline",
-    "vectorize": "agym.envs.rules.vectorize",
-    "watch": "agym.tools.live.page",
+    "record": "agym.watching.video.recording",
+    "register_rules": "agym.rules.vectorize",
+    "restore_envs": "agym.api.make",
+    "rollout": "agym.rollouts.rollout",
+    "run": "agym.api.run",
+    "serve": "agym.agents.serving.serve",
+    "trace": "agym.watching.trace",
+    "vectorize": "agym.rules.vectorize",
+    "watch": "agym.watching.live.page",
 }
 
 # Public modules that lie elsewhere.
 _MODULES = {
-    "adapters": "agym.tools.adapters",
-    "snapshots": "agym.hosts.snapshots.codecs",
+    "adapters": "agym.agents.adapters",
+    "snapshots": "agym.core.hosts.states.codecs",
 }
 
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from agym._system.extras import require
 from agym.api.options.environments import find_spec
 from agym.api.options.options import VecEnvOptions, parse_backend
 from agym.backends import Native
+from agym.core._system.extras import require
+from agym.core.hosts.factories import Factory
+from agym.core.planning.sampling import TrustedFactory, is_trusted, name_of
+from agym.core.protocol.arguments import check_count, check_made
 from agym.errors import UsageError
-from agym.hosts.factories import Factory
-from agym.planning.sampling import TrustedFactory, is_trusted, name_of
-from agym.protocol.arguments import check_count, check_made
 
 if TYPE_CHECKING:
     from agym.api.sb3.vec_env import AgymVecEnv

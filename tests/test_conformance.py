@@ -11,9 +11,9 @@ import pytest
 
 import agym
 from agym.backends import BackendSpec
-from agym.backends.options import ProcessWithCaller
-from agym.backends.port import Force, Operation, Port, SlotTable, close_host, open_host
-from agym.hosts.sync import SyncHost
+from agym.core.backends.options import ProcessWithCaller
+from agym.core.backends.port import Force, Operation, Port, SlotTable, close_host, open_host
+from agym.core.hosts.sync_host import SyncHost
 from agym.testing import BackendConformance
 from tests.support.backends import FORK
 from tests.support.core_selection import examples

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import agym
-from agym.backends.options import SPECS
+from agym.core.backends.options import SPECS
 
 NAMES = {name: getattr(agym, name) for name in agym.__all__} | {
     f"backends.{spec.__name__}": spec for spec in SPECS.values()

@@ -5,29 +5,44 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import agym
-from agym.backends.port import Port
+from agym.core.backends.port import Port
 
 PACKAGE = Path(agym.__file__).parent
 
-# The rings, each with what stands beside it. The package itself comes last.
+# The rooms, in the order in which they may import each other. The package itself comes last.
 RINGS = (
-    "errors", "_system", "protocol", "hosts", "backends", "engine", "planning", "api", "tools",
-    "cli", "envs", "testing", "sb3", "",
+    "errors", "core._system", "core.protocol", "core.hosts", "core.backends", "core.engine",
+    "core.planning", "backends", "api", "rules", "envs", "rollouts", "agents", "watching", "faults",
+    "cli", "testing", "sb3", "",
 )  # fmt: skip
-MOST_ENTRIES = 12
+MAX_ENTRIES = 12
+MAX_ROOMS = 15  # of the package itself, which is the table of contents
+CORE = PACKAGE / "core"
 
 
 def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
+def names() -> dict[Path, str]:
+    """The dotted name of each module."""
+    relative = {path: path.relative_to(PACKAGE.parent).with_suffix("") for path in modules()}
+    return {path: ".".join(it.parts).removesuffix(".__init__") for path, it in relative.items()}
+
+
 def ring_of(module: str) -> str:
-    return module.split(".")[1] if "." in module and module.split(".")[1] in RINGS else ""
+    parts = module.split(".")[1:]
+    return ".".join(parts[:2]) if parts[:1] == ["core"] else "".join(parts[:1])
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -47,30 +62,31 @@ def module_of(name: str) -> str:
 
 
 def test_each_ring_imports_only_from_those_before_it() -> None:
-    for path in modules():
-        ring = path.relative_to(PACKAGE).with_suffix("").parts[0]
-        ring = "" if ring in ("__init__", "__main__") else ring
-        for name in imported(ast.parse(path.read_text())):
-            if name.split(".")[0] == "agym":
-                assert RINGS.index(ring_of(name)) <= RINGS.index(ring), f"{path} imports {name}"
+    for path, name in names().items():
+        if name not in ("agym", "agym.__main__", "agym.core"):
+            ring = RINGS.index(ring_of(name))
+            for other in imported(ast.parse(path.read_text())):
+                if other.split(".")[0] == "agym":
+                    assert RINGS.index(ring_of(other)) <= ring, f"{path} imports {other}"
+
+
+def test_no_two_files_of_a_room_have_the_same_name() -> None:
+    files = Counter((room_of(path), path.name) for path in modules() if path.name != "__init__.py")
+    assert not [file for file, count in files.items() if count > 1]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports for type checkers, and late ones, count too: they say who knows whom."""
-    names = {
-        path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in modules()
-    }
-    names = {path: name.removesuffix(".__init__") for path, name in names.items()}
-    known = {*names.values()}
+    known = {*names().values()}
     graph: dict[str, set[str]] = {}
-    for path, name in names.items():
+    for path, name in names().items():
         asked = {*imported(ast.parse(path.read_text()))}
         graph[name] = asked & known - {"agym", name}
     TopologicalSorter(graph).prepare()  # raises a CycleError, which names them
 
 
 def test_hosts_and_engine_reach_for_no_private_attributes_of_others() -> None:
-    for path in (*(PACKAGE / "hosts").rglob("*.py"), *(PACKAGE / "engine").rglob("*.py")):
+    for path in (*(CORE / "hosts").rglob("*.py"), *(CORE / "engine").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             for name in names_of_others(node):
                 private = name.startswith("_") and not name.startswith("__")
@@ -80,7 +96,7 @@ def test_hosts_and_engine_reach_for_no_private_attributes_of_others() -> None:
 def test_the_engine_is_known_to_its_apis_alone() -> None:
     """What is built on the core uses ``envs.tap``, as somebody else's package would."""
     for path in (*modules(), *(PACKAGE.parent / "benchmarks").rglob("*.py")):
-        if path.relative_to(PACKAGE.parent).parts[1] not in ("engine", "api"):
+        if not path.is_relative_to(CORE / "engine") and not path.is_relative_to(PACKAGE / "api"):
             assert not re.search(r"\b_engine\b", path.read_text()), path
 
 
@@ -95,9 +111,10 @@ def test_folders_are_small() -> None:
             path.name for path in folder.iterdir()
             if path.name not in ("__init__.py", "__main__.py", "__pycache__", "py.typed")
         ]  # fmt: skip
-        # The package itself also has sb3.py, a path from which users import.
-        assert len(entries) <= MOST_ENTRIES + (folder == PACKAGE), f"{folder} has {len(entries)}"
-        assert len(folder.relative_to(PACKAGE.parent).parts) <= 3, f"{folder} is too deep"
+        limit = MAX_ROOMS if folder == PACKAGE else MAX_ENTRIES
+        assert len(entries) <= limit, f"{folder} has {len(entries)}"
+        depth = len(folder.relative_to(PACKAGE.parent).parts)
+        assert depth <= 3 + folder.is_relative_to(CORE), f"{folder} is too deep"
 
 
 def test_the_page_on_the_architecture_names_what_there_is() -> None:
@@ -108,11 +125,11 @@ def test_the_page_on_the_architecture_names_what_there_is() -> None:
 
 # What few programs use, and these files import late.
 LATE = {
-    "api/options/build.py": {"agym.api.auto.choosing", "agym.planning.model"},
-    "api/options/environments.py": {"agym.hosts.vector.construction"},
+    "api/options/build.py": {"agym.core.planning.choosing", "agym.core.planning.model"},
+    "api/options/environments.py": {"agym.core.hosts.vector.construction"},
     "sb3.py": {"agym.api.sb3.vec_env"},
-    "engine/engine.py": {"agym.engine.faults.recycling"},
-    "_system/load.py": {"psutil"},
+    "core/engine/engine.py": {"agym.core.engine.faults.recycling"},
+    "core/_system/load.py": {"psutil"},
 }
 
 
@@ -130,11 +147,11 @@ def test_imports_inside_functions_are_few() -> None:
 # to see for a moment what other programs do, asks a full server again, or waits for its turn.
 SLEEPERS = {
     "envs",
-    "testing.py",
-    "hosts/fault_injection.py",
-    "hosts/rate_limit.py",
-    "api/auto/choosing.py",
-    "tools/openenv/client_server.py",
+    "testing/conformance.py",
+    "core/hosts/fault_injection.py",
+    "core/hosts/rate_limit.py",
+    "core/planning/choosing.py",
+    "agents/openenv/client_server.py",
 }
 
 
@@ -149,7 +166,7 @@ def test_only_spinning_sleeps() -> None:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "sleep"
     }
-    assert calls <= {"backends/spinning.py"}
+    assert calls <= {"core/backends/spinning.py"}
 
 
 TESTS = Path(__file__).parent
@@ -164,14 +181,14 @@ REACHED = {
     "benchmarks/test_render.py": {"_actions", "_frames"},
     "benchmarks/test_rollouts.py": {"_latest"},
     "benchmarks/test_waiting.py": {"_next_delay"},
-    "protocol/test_gauges.py": {"_begun"},
+    "core/protocol/test_gauges.py": {"_begun"},
     "api/sb3/test_monitor_infos.py": {"_maker"},
     "api/test_assignment.py": {"_note"},
     "api/test_leases.py": {"_states"},
     "api/test_rollout_buffer.py": {"_begin", "_wait"},
-    "tools/live/test_limited_by.py": {"_metrics"},
-    "tools/live/test_page.py": {"_host"},
-    "tools/live/test_rough_treatment.py": {"_frames", "_host", "_loop"},
+    "watching/live/test_limited_by.py": {"_metrics"},
+    "watching/live/test_page.py": {"_host"},
+    "watching/live/test_rough_treatment.py": {"_frames", "_host", "_loop"},
 }
 # Of the standard library, and private by name only.
 NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_get_running_loop", "_replace", "_repr_html_"}
@@ -207,10 +224,10 @@ def names_of_others(node: ast.AST) -> list[str]:
 
 def test_the_engine_knows_no_backend() -> None:
     """It asks the pool what a backend can do."""
-    for path in (PACKAGE / "engine").rglob("*.py"):
+    for path in (CORE / "engine").rglob("*.py"):
         for name in imported(ast.parse(path.read_text())):
-            if name.startswith("agym.backends"):
-                assert name.split(".")[2] in ("pool", "port", "options"), f"{path} imports {name}"
+            if name.startswith("agym.core.backends"):
+                assert name.split(".")[3] in ("pool", "port", "options"), f"{path} imports {name}"
 
 
 def test_a_backend_is_small() -> None:
@@ -220,7 +237,7 @@ def test_a_backend_is_small() -> None:
 
 def test_nobody_outside_names_a_part_of_the_engine() -> None:
     for path in modules():
-        if path.is_relative_to(PACKAGE / "engine"):
+        if path.is_relative_to(CORE / "engine"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
@@ -229,7 +246,7 @@ def test_nobody_outside_names_a_part_of_the_engine() -> None:
 
 
 def test_classes_of_the_engine_are_small() -> None:
-    for path in (PACKAGE / "engine").rglob("*.py"):
+    for path in (CORE / "engine").rglob("*.py"):
         for kind in ast.walk(ast.parse(path.read_text())):
             if isinstance(kind, ast.ClassDef):
                 methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]

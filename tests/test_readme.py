@@ -16,7 +16,7 @@ import yaml
 
 import agym
 from agym.api.options.options import OPTION_NAMES
-from agym.backends.options import SPECS
+from agym.core.backends.options import SPECS
 from tests.support.patience import patience
 from tests.support.readme import ROOT, Block, blocks, commands, pages
 
@@ -72,7 +72,7 @@ def test_the_pythons_that_agym_claims_to_run_on_are_tested() -> None:
 def test_the_table_of_errors_has_their_messages() -> None:
     page = "docs/reference/errors.md"
     told = "torch is not installed\n"  # where it is not; tests/test_extras.py holds it
-    told += "backend='process' needs Linux or macOS\n"  # tests/_system/test_windows.py holds it
+    told += "backend='process' needs Linux or macOS\n"  # that is tests/core/_system/test_windows.py
     for block in blocks(page):
         if block.language == "python":
             command = [sys.executable, "-c", block.code]

@@ -18,16 +18,16 @@ from agym.api.base import BaseEnvs, T, is_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import AsyncWaiter, close_quickly
-from agym.backends.port import Force
-from agym.engine.batches.results import Batch, ResetResult, StepResult
-from agym.engine.calls.ticket import Ticket
-from agym.engine.engine import Engine
-from agym.engine.life import NOT_OPEN
-from agym.engine.snapshots import Snapshot
+from agym.core.backends.port import Force
+from agym.core.engine.batches.results import Batch, ResetResult, StepResult
+from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.engine import Engine
+from agym.core.engine.life import NOT_OPEN
+from agym.core.engine.snapshots import Snapshot
+from agym.core.protocol.arguments import check_batch_size, parse_env_ids
+from agym.core.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr, Step
+from agym.core.protocol.typing import Action, Actions, Observation, Observations
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
-from agym.protocol.arguments import check_batch_size, parse_env_ids
-from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr, Step
-from agym.protocol.typing import Action, Actions, Observation, Observations
 
 # The ticket of steps that had ended when they were dispatched.
 ENDED = Ticket(0, Step(0), ())

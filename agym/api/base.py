@@ -15,20 +15,20 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 
-from agym._system.at_exit import close_at_exit
 from agym.api.output import Output, make_output_format
-from agym.engine.batches.out_target import RolloutBuffer
-from agym.engine.batches.results import Batch
-from agym.engine.calls.ticket import ReadyQueue, Ticket
-from agym.engine.engine import Engine
-from agym.engine.snapshots import Snapshot, snapshots_of
-from agym.engine.stats import Stats
-from agym.engine.tap import Tap, register
+from agym.core._system.at_exit import close_at_exit
+from agym.core.engine.batches.out_target import RolloutBuffer
+from agym.core.engine.batches.results import Batch
+from agym.core.engine.calls.ticket import ReadyQueue, Ticket
+from agym.core.engine.engine import Engine
+from agym.core.engine.snapshots import Snapshot, snapshots_of
+from agym.core.engine.stats import Stats
+from agym.core.engine.tap import Tap, register
+from agym.core.protocol.arguments import check_count, parse_env_ids, take_mask
+from agym.core.protocol.attributes import Placeholder
+from agym.core.protocol.messages.completions import Description
+from agym.core.protocol.typing import Actions, Observations
 from agym.errors import UsageError, UsageTypeError
-from agym.protocol.arguments import check_count, parse_env_ids, take_mask
-from agym.protocol.attributes import Placeholder
-from agym.protocol.messages.completions import Description
-from agym.protocol.typing import Actions, Observations
 
 T = TypeVar("T")
 

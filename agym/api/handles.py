@@ -8,11 +8,11 @@ from typing import Any, Self
 from gymnasium.envs.registration import EnvSpec
 
 from agym.api.base import BaseEnvs, EnvProxy
-from agym.engine.batches.results import ResetResult, StepResult
-from agym.engine.calls.ticket import Ticket
-from agym.engine.snapshots import Snapshot
-from agym.protocol.attributes import Placeholder
-from agym.protocol.messages.completions import Description
+from agym.core.engine.batches.results import ResetResult, StepResult
+from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.snapshots import Snapshot
+from agym.core.protocol.attributes import Placeholder
+from agym.core.protocol.messages.completions import Description
 
 
 class Handle(EnvProxy):

@@ -24,14 +24,14 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space
 
-from agym._system.extras import require
-from agym.engine.batches.results import Batch, ResetResult, StepResult
+from agym.core._system.extras import require
+from agym.core.engine.batches.results import Batch, ResetResult, StepResult
+from agym.core.protocol.arguments import check_choice
+from agym.core.protocol.memory import Arena
+from agym.core.protocol.space_layout import Layout
+from agym.core.protocol.table import SlotTable
+from agym.core.protocol.typing import Array
 from agym.errors import UsageError
-from agym.protocol.arguments import check_choice
-from agym.protocol.memory import Arena
-from agym.protocol.space_layout import Layout
-from agym.protocol.table import SlotTable
-from agym.protocol.typing import Array
 
 Output = Literal["list", "array", "torch", "jax"]
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import gymnasium
 
-from agym._system.defer_signals import Uninterrupted
 from agym.api.base import BaseEnvs, EnvProxy, T, has_own, suggest
 from agym.api.handles import Handle
 from agym.api.output import Output
 from agym.api.waiting import SyncWaiter, close_quickly
-from agym.engine.batches.results import Batch, ResetResult, StepResult
-from agym.engine.calls.ticket import Ticket
-from agym.engine.engine import Engine
-from agym.engine.snapshots import Snapshot
+from agym.core._system.defer_signals import Uninterrupted
+from agym.core.engine.batches.results import Batch, ResetResult, StepResult
+from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.engine import Engine
+from agym.core.engine.snapshots import Snapshot
+from agym.core.protocol.arguments import check_batch_size, parse_env_ids
+from agym.core.protocol.attributes import Placeholder, has_attribute
+from agym.core.protocol.infos.vector_infos import VectorInfos
+from agym.core.protocol.messages.failures import name_ids
+from agym.core.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
+from agym.core.protocol.typing import Actions, EnvAction, EnvObservation, Observations
 from agym.errors import AgymError, NothingSentError, UsageTypeError
-from agym.protocol.arguments import check_batch_size, parse_env_ids
-from agym.protocol.attributes import Placeholder, has_attribute
-from agym.protocol.infos.vector import VectorInfos
-from agym.protocol.messages.failures import name_ids
-from agym.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
-from agym.protocol.typing import Actions, EnvAction, EnvObservation, Observations
 
 # How long a daemon thread may keep the engine's lock when the interpreter shuts down.
 LEAVE_SECONDS = 1.0

@@ -1,6 +1,6 @@
 """The two waiters, which wait for a ticket: with an event loop, and without one.
 
-Both spin for a bounded time (see ``backends/spinning.py``), and then sleep on the backend's
+Both spin for a bounded time (see ``core/backends/spinning.py``), and then sleep on the backend's
 descriptors. No other code waits for a ticket.
 """
 
@@ -18,15 +18,15 @@ from selectors import EVENT_READ, EVENT_WRITE
 from threading import get_ident
 from typing import Any
 
-from agym._system.defer_signals import RECHECK_SECONDS, Interruptible, Uninterrupted
-from agym._system.fork_safety import abandon_in_forks
-from agym._system.platform import sleep_on
-from agym.backends.outbox import Bell
-from agym.backends.pool import Pool
-from agym.backends.spinning import HOLD_SECONDS, LATE_SECONDS, SPIN_SECONDS, give_way
-from agym.engine.calls.ticket import Receive, Ticket
-from agym.engine.engine import Engine
-from agym.protocol.messages.operations import Close, Make, Step
+from agym.core._system.defer_signals import RECHECK_SECONDS, Interruptible, Uninterrupted
+from agym.core._system.fork_safety import abandon_in_forks
+from agym.core._system.platform import sleep_on
+from agym.core.backends.outbox import Bell
+from agym.core.backends.pool import Pool
+from agym.core.backends.spinning import HOLD_SECONDS, LATE_SECONDS, SPIN_SECONDS, give_way
+from agym.core.engine.calls.ticket import Receive, Ticket
+from agym.core.engine.engine import Engine
+from agym.core.protocol.messages.operations import Close, Make, Step
 
 # How often to look for dead workers and late calls while the caller never sleeps. A look takes 3 to
 # 5 µs per worker.

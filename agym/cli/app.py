@@ -17,7 +17,6 @@ from typing import Annotated
 
 import typer
 
-from agym._system.pygame_support import headless
 from agym.cli.commands import Commands
 from agym.cli.console import console
 from agym.cli.demo import EXAMPLES as DEMO_EXAMPLES
@@ -36,6 +35,7 @@ from agym.cli.trace import EXAMPLES as TRACE_EXAMPLES
 from agym.cli.trace import trace_command
 from agym.cli.watch import EXAMPLES as WATCH_EXAMPLES
 from agym.cli.watch import watch_command
+from agym.core._system.pygame_support import headless
 
 EXAMPLES = """Examples:
 

@@ -11,11 +11,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.table import Table
 
 from agym import make
-from agym._system.cpus import available_cores
 from agym.api.options.environments import find_spec
 from agym.backends import BackendName
 from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs
+from agym.core._system.cpus import available_cores
 
 # One step takes about 25 µs, enough that processes help on any machine with two cores.
 DEFAULT_ENV = "Acrobot-v1"

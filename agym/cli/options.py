@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from agym._system.platform import WORKER_PROCESSES
+from agym.core._system.platform import WORKER_PROCESSES
 from agym.errors import UsageError
 
 # Where commands run environments that need workers.

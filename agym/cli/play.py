@@ -8,11 +8,11 @@ import typer
 
 from agym import make_async
 from agym.api.options.environments import find_spec
+from agym.api.run import run
 from agym.cli.options import Port, finite
 from agym.cli.watch import DEFAULT_SPEED, welcome
-from agym.tools.live.keyboard import Keyboard
-from agym.tools.live.page import watch
-from agym.tools.run import run
+from agym.watching.live.keyboard import Keyboard
+from agym.watching.live.page import watch
 
 EXAMPLES = """Examples:
 

@@ -13,9 +13,9 @@ from agym.api.options.environments import find_spec
 from agym.backends import BackendName
 from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs, Seed, finite
-from agym.tools.video.movie import check_path
-from agym.tools.video.recording import LEAST_FPS, MOST_FPS, paths_of, record
-from agym.tools.video.tiling import MOST_SCALE, mosaic
+from agym.watching.video.movie import check_path
+from agym.watching.video.recording import LEAST_FPS, MOST_FPS, paths_of, record
+from agym.watching.video.tiling import MOST_SCALE, mosaic
 
 EXAMPLES = """Examples:
 

@@ -26,14 +26,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress
 from rich.table import Table
 from rich.text import Text
 
-from agym._system.files import versions
-from agym._system.watchdog import STDERR, Hang
 from agym.cli.console import console, text_column
 from agym.cli.options import finite
-from agym.engine.faults.capsule import Capsule, describe_error, read_capsule, shown
+from agym.core._system.files import versions
+from agym.core._system.watchdog import STDERR, Hang
+from agym.core.engine.faults.capsule import Capsule, describe_error, read_capsule, shown
+from agym.core.protocol.messages.failures import behind
 from agym.errors import UsageError
-from agym.protocol.messages.failures import behind
-from agym.tools.replay.rerun import Ending, Watch, rerun
+from agym.faults.rerun import Ending, Watch, rerun
 
 # The progress bar appears after QUICK_SECONDS and is redrawn every DRAW_SECONDS.
 QUICK_SECONDS = 2.0
@@ -225,7 +225,7 @@ def _skip_our_frames(where: TracebackType | None) -> TracebackType | None:
         if after is not None and after.tb_frame.f_globals.get("__name__") == Hang.__module__:
             outer.tb_next = after = None
         outer = after
-    return behind(where, "agym.tools.replay.", "agym.hosts.")
+    return behind(where, "agym.faults.", "agym.core.hosts.")
 
 
 def _say(sentence: str) -> None:

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from agym.agents.serving.limits import ServerLimits
+from agym.agents.serving.places import LOG
+from agym.agents.serving.serve import LOOPBACK, Server, serve
 from agym.api.options.environments import find_spec
+from agym.api.run import run
 from agym.backends import BackendName
 from agym.cli.console import console
 from agym.cli.options import NumEnvs, finite
 from agym.errors import UsageError
-from agym.tools.run import run
-from agym.tools.serving.limits import ServerLimits
-from agym.tools.serving.places import LOG
-from agym.tools.serving.serve import LOOPBACK, Server, serve
 
 EXAMPLES = """Examples:
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from agym.cli.console import console
 from agym.errors import UsageError
-from agym.tools.trace.report import draw, measure, read_spans
-from agym.tools.video.movie import check_file, writing
+from agym.watching.trace_report import draw, measure, read_spans
+from agym.watching.video.movie import check_file, writing
 
 EXAMPLES = """Examples:
 

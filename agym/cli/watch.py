@@ -13,12 +13,12 @@ import typer
 
 from agym import make_async
 from agym.api.options.environments import find_spec
+from agym.api.run import run
 from agym.backends import BackendName
 from agym.cli.console import console
 from agym.cli.options import NumEnvs, Port, Seed, finite
 from agym.errors import UsageError
-from agym.tools.live.page import AsyncPage, watch
-from agym.tools.run import run
+from agym.watching.live.page import AsyncPage, watch
 
 EXAMPLES = """Examples:
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from agym.envs.registration import SHIPPED
-from agym.envs.rules.contract import find_rules
-from agym.envs.rules.env import env_class, vector_env_class
+from agym.rules.contract import find_rules
+from agym.rules.env import env_class, vector_env_class
 
 RULES = {one.rules.partition(":")[2]: f"agym.envs.{one.rules}" for one in SHIPPED.values()}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.envs.registration import load_env_creator
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 
 # Environments that only draw: one per class, mode and arguments. All games of a process share them,
 # hence the lock.

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Space
 
-from agym.hosts.fault_injection import InjectedFault
+from agym.core.hosts.fault_injection import InjectedFault
 
 
 class RandomEnv(gymnasium.Env[Any, Any]):

@@ -27,7 +27,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 import agym
-from agym.tools.openenv.client import RemoteEnv
+from agym.agents.openenv.client import RemoteEnv
 from benchmarks.agents.openenv_drill import PATIENCE, Tally, drill, pace, write_json, write_line
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.progress import progress_bar

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from agym._system.platform import allow_open_files
-from agym.tools.run import run
+from agym.api.run import run
+from agym.core._system.platform import allow_open_files
 
 RESET = b'{"type":"reset","data":{}}'
 # Steps of an environment that echoes, and of one with a tool that echoes.

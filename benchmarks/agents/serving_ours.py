@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Any
 
-from agym.tools.run import run
-from agym.tools.serving.serve import serve
+from agym.agents.serving.serve import serve
+from agym.api.run import run
 
 # The seconds of a step that waits.
 WAIT = 1.0

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 import agym
-from agym._system.extras import how_to_get, installed, require
+from agym.core._system.extras import how_to_get, installed, require
 from benchmarks.measuring.event_loop import new_runner
 
 SHAPE = (3, 84, 84)

@@ -21,7 +21,7 @@ import numpy as np
 from rich.table import Table
 
 import agym
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.branching.envs import SIMULATORS, backend_of, make_baseline, missing
 from benchmarks.branching.records import BackendName, Game, Plan
 from benchmarks.measuring.interleave import RUN_IN, in_turns

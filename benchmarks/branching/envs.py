@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 import agym
-from agym._system.extras import how_to_get, installed
 from agym.api.options.environments import find_spec
 from agym.backends import BackendSpec
+from agym.core._system.extras import how_to_get, installed
 from benchmarks.branching.records import BackendName, Game
 from benchmarks.measuring.workloads import make_env
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agym.backends.process.worker_process import new_loop
+from agym.core.backends.process.worker_process import new_loop
 
 
 def new_runner() -> asyncio.Runner:

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from pathlib import Path
 
-from agym._system.cpus import available_cores
+from agym.core._system.cpus import available_cores
 
 # Distributions whose versions matter for the results.
 LIBRARIES = (

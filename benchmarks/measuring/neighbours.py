@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from agym._system.cpus import available_cores
-from agym._system.extras import installed
+from agym.core._system.cpus import available_cores
+from agym.core._system.extras import installed
 
 # A program ends by itself after some hours, should this process be killed. It prints its id from a
 # process that nobody waits for.

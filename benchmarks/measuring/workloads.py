@@ -12,8 +12,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space, iterate
 
-from agym._system.extras import how_to_get, installed
 from agym.api.options.environments import find_spec
+from agym.core._system.extras import how_to_get, installed
 from agym.errors import UsageError
 from benchmarks.measuring.computing_envs import PROBES, busy_spec, turns_for
 

@@ -17,7 +17,7 @@ import typer
 from rich.table import Table
 
 import agym
-from agym.backends.spinning import SpinPolicy
+from agym.core.backends.spinning import SpinPolicy
 from benchmarks.measuring.computing_envs import StillEnv
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 
@@ -67,7 +67,7 @@ def calls_of_a_step(way: str, num_envs: int = 4, steps: int = STEPS) -> list[Pla
     backend = BACKENDS[way.removeprefix("await, ")]
     # As on an idle machine: whatever earlier waits took, the caller spins, and its first look finds
     # the result.
-    yielding = patch("agym.backends.spinning.give_way", lambda: time.sleep(YIELD_SECONDS))
+    yielding = patch("agym.core.backends.spinning.give_way", lambda: time.sleep(YIELD_SECONDS))
     with patch.object(SpinPolicy, "worth_spinning", return_value=True), yielding:
         if way.startswith("await"):
             return agym.run(_awaited(backend, num_envs, steps))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.overhead.efficiency import efficiency, overhead_of, points, share_of
 from benchmarks.reports.results import Report, WorkloadResult
 from benchmarks.reports.tables import machine_line

@@ -6,9 +6,9 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from agym.hosts.sync import SyncHost
-from agym.protocol.messages.operations import Operation, Reset
-from agym.protocol.table import SlotTable
+from agym.core.hosts.sync_host import SyncHost
+from agym.core.protocol.messages.operations import Operation, Reset
+from agym.core.protocol.table import SlotTable
 from benchmarks.measuring.workloads import Actions, Workload
 from benchmarks.systems.base import System
 from benchmarks.systems.runners import AgymProcess

@@ -11,7 +11,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.measuring.options import Repeats, Seconds
 from benchmarks.ray.scale import Message, Scale, measure_messages, measure_scale, nodes_here
 from benchmarks.ray.systems import AgymRay, LocalWorkload, LoopsWorkload, RayActorEach, RayLoop

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from agym import make
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.measuring.waiting_envs import WaitingEnv
 from benchmarks.measuring.workloads import Workload, sample_actions
 

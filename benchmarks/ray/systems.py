@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.measuring.workloads import Workload
 from benchmarks.systems.base import Contest, System
 from benchmarks.systems.runners import Agym, AgymProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.reports.plot import OTHERS
 from benchmarks.reports.tables import machine_line
 from benchmarks.throughput.account_parts import BARE_PART, Account

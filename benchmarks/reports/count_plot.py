@@ -13,7 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.reports.plot import LIMIT, OTHERS, OURS
 from benchmarks.reports.results import AT_ONCE, BARE, BOUND, Row, WorkloadResult
 from benchmarks.throughput.cells import AUTO

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from agym._system.extras import require
 from agym.cli.console import console
+from agym.core._system.extras import require
 from agym.errors import UsageError
 
 # Width of tables where the output is not a terminal.

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.reports.results import AT_ONCE, BARE, BOUND, Report, WorkloadResult
 from benchmarks.reports.tables import machine_line
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.reports.results import Report
 from benchmarks.reports.tables import machine_line
 

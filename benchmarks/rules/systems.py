@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
-from agym._system.extras import how_to_get, installed, require
 from agym.api.options.environments import find_spec
+from agym.core._system.extras import how_to_get, installed, require
 from benchmarks.measuring.workloads import ACTION_BATCHES, Actions, Workload, make_env
 from benchmarks.systems.base import System
 

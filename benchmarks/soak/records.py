@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agym.engine.faults.policy import FaultMode
+from agym.core.engine.faults.fault_policy import FaultMode
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, ClassVar
 
-from agym._system.extras import how_to_get, installed
+from agym.core._system.extras import how_to_get, installed
 from benchmarks.measuring.workloads import Actions, Workload
 
 # Systems with more processes than this take too long.

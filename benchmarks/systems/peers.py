@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from agym._system.extras import installed, require
+from agym.core._system.extras import installed, require
 from benchmarks.measuring.workloads import Actions, Workload
 from benchmarks.systems.base import System
 from benchmarks.systems.runners import fork_server

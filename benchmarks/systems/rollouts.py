@@ -23,8 +23,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agym import make_vec
-from agym._system.extras import require
 from agym.backends import BackendName
+from agym.core._system.extras import require
 from benchmarks.measuring.workloads import Workload, make_env
 from benchmarks.systems.base import Contest, System
 from benchmarks.systems.runners import AgymSB3, GymnasiumAsync, GymnasiumSync, SB3Dummy, SB3Subproc

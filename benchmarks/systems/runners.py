@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from agym import make, make_async, plan
-from agym._system.extras import installed, require
-from agym.backends.options import SPECS, BackendName
+from agym.core._system.extras import installed, require
+from agym.core.backends.options import SPECS, BackendName
 from benchmarks.measuring.computing_envs import PROBES
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.workloads import Workload

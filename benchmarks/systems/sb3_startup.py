@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from agym._system.extras import how_to_get, installed, require
+from agym.core._system.extras import how_to_get, installed, require
 from agym.errors import AgymError
 from benchmarks.measuring.progress import Announce
 from benchmarks.reports.results import Row, WorkloadResult

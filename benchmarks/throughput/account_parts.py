@@ -24,8 +24,8 @@ import numpy as np
 
 from agym import make
 from agym.backends import Process
+from agym.core.protocol.metrics.gauges import clock
 from agym.errors import MissingExtraError
-from agym.protocol.metrics.gauges import clock
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.measure import alternate
 from benchmarks.measuring.processes import CoreUse, core_use

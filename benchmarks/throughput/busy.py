@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from agym import make
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.measure import measure
 from benchmarks.measuring.neighbours import (

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agym._system.cpus import available_cores
+from agym.core._system.cpus import available_cores
 from benchmarks.measuring.options import CoreWorkers, Repeats, Seconds
 from benchmarks.measuring.workloads import check_work
 from benchmarks.reports.count_plot import Chart, milliseconds, save_count_plot

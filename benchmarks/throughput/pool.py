@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from agym._system.cpus import available_cores
+from agym.core._system.cpus import available_cores
 from benchmarks.measuring.options import CoreWorkers, Repeats, Seconds
 from benchmarks.overhead.efficiency import cores_of, efficiency_of, formula
 from benchmarks.reports.count_plot import Chart, save_count_plot

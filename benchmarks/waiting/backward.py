@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 
 # A policy network of the usual size; the batch size is what varies.
 WIDTHS = (348, 256, 256, 17)

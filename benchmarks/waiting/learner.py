@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 
 EPOCHS, MINIBATCHES = 4, 4
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, MAX_NORM = 0.99, 0.95, 0.2, 0.01, 0.5, 0.5

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from agym import AsyncEnvs, make_async
-from agym._system.extras import how_to_get, installed
+from agym.core._system.extras import how_to_get, installed
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.interleave import in_turns
 from benchmarks.measuring.machine import describe_machine

@@ -23,9 +23,9 @@ import typer
 from rich.console import RenderableType
 from rich.table import Table
 
-from agym._system.extras import how_to_get, installed
-from agym.engine.hooks import Hooks
-from agym.protocol.metrics.spans import SpanLog, span_fields
+from agym.core._system.extras import how_to_get, installed
+from agym.core.engine.hooks import Hooks
+from agym.core.protocol.metrics.spans import SpanLog, span_fields
 from benchmarks.measuring.options import Repeats, Seconds
 from benchmarks.reports.output import JsonFile, check_writable, deliver
 from benchmarks.reports.results import Report, Settings, Verdict, WorkloadResult

@@ -14,8 +14,8 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from agym.tools.live.page import watch
-from agym.tools.trace.timeline import trace
+from agym.watching.live.page import watch
+from agym.watching.trace import trace
 from benchmarks.measuring.workloads import Workload
 from benchmarks.systems.base import Contest, System
 from benchmarks.systems.baseline import BareAtOnce, BareLoop

@@ -9,7 +9,7 @@ import json
 import socket
 import sys
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 
 
 def view(url: str) -> None:

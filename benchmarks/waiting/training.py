@@ -27,8 +27,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from agym._system.cpus import available_cores
-from agym._system.extras import how_to_get, installed
+from agym.core._system.cpus import available_cores
+from agym.core._system.extras import how_to_get, installed
 from benchmarks.measuring.interleave import in_turns
 from benchmarks.measuring.machine import describe_machine
 from benchmarks.measuring.progress import Announce, progress_bar

@@ -14,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 import agym
-from agym._system.extras import require
+from agym.core._system.extras import require
 from benchmarks.measuring.event_loop import new_runner
 from benchmarks.measuring.workloads import Workload, make_env
 from benchmarks.waiting.learner import Learner

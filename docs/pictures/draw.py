@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 import agym
-from agym.tools.trace.report import Span, draw, read_spans
+from agym.watching.trace_report import Span, draw, read_spans
 
 FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parents[1] / "examples"

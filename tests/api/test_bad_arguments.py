@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import agym
 from agym.backends import Asyncio, BackendSpec, Process, Ray
-from agym.backends.options import LoopSpec
+from agym.core.backends.options import LoopSpec
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally

@@ -16,9 +16,9 @@ import pytest
 
 import agym
 from agym.backends import BackendSpec
-from agym.backends.pool import Pool
-from agym.backends.port import BackendOptions
-from agym.backends.thread import ThreadPort
+from agym.core.backends.pool import Pool
+from agym.core.backends.port import BackendOptions
+from agym.core.backends.thread import ThreadPort
 from tests.support.drivers import (
     FORKED,
     Setup,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import agym
-from agym.backends.options import ProcessWithCaller
+from agym.core.backends.options import ProcessWithCaller
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import Gates

@@ -11,7 +11,7 @@ from benchmarks.overhead.calls import LIMITS, calls_of_a_step, files_of
 @pytest.mark.parametrize("way", LIMITS)
 def test_a_step_is_short(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine a worker goes to sleep before the next step, and has to be woken.
-    monkeypatch.setattr("agym.backends.process.pool.WATCH_SECONDS", 1.0)
+    monkeypatch.setattr("agym.core.backends.process.process_pool.WATCH_SECONDS", 1.0)
     calls = calls_of_a_step(way)
     most_files, most_calls = LIMITS[way]
     assert files_of(calls) <= most_files, calls

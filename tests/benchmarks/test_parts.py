@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from agym._system.extras import require
+from agym.core._system.extras import require
 from agym.errors import AgymError, MissingExtraError, UsageError
 from benchmarks.measuring.measure import measure
 from benchmarks.measuring.processes import descendants_time, others_time, tree_memory

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.cli.console import console
+from agym.core.hosts.fault_injection import ChaosError
 from agym.envs.probes import ChaoticEnv, CounterEnv
 from agym.errors import Fault
-from agym.hosts.fault_injection import ChaosError
 from benchmarks.soak.accountant import Accountant
 from benchmarks.soak.command import judge_soak, show_soak
 from benchmarks.soak.records import Plan, SoakResult

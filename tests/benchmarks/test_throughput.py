@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from agym._system.extras import installed
+from agym.core._system.extras import installed
 from benchmarks.measuring.workloads import Workload
 from benchmarks.reports.plot import save_plot
 from benchmarks.reports.results import BARE, BOUND, Report, Row, Settings, Verdict, WorkloadResult

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 import benchmarks
-from agym._system.cpus import available_cores
-from agym._system.extras import installed
+from agym.core._system.cpus import available_cores
+from agym.core._system.extras import installed
 from benchmarks.app import app
 from benchmarks.measuring.interleave import in_turns
 from benchmarks.measuring.waiting_envs import SleepingEnv, StragglingEnv, WaitingEnv

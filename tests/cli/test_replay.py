@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli.app import app
-from agym.engine.faults.capsule import write_capsule
+from agym.core.engine.faults.capsule import write_capsule
 from tests.support.capsules import (
     a_capsule,
     failing,
@@ -288,9 +288,9 @@ def test_help_warns_and_tells_the_exit_codes() -> None:
 
 SCRIPT = """
     import gymnasium, numpy as np
-    from agym.engine.faults.capsule import Capsule, write_capsule
+    from agym.core.engine.faults.capsule import Capsule, write_capsule
     from agym.errors import Fault
-    from agym.protocol.messages.resets import EpisodeStart
+    from agym.core.protocol.messages.resets import EpisodeStart
     import beside
 
     class Own(gymnasium.Env):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agym.engine.faults.capsule import write_capsule
+from agym.core.engine.faults.capsule import write_capsule
 from tests.support.capsules import (
     ENVIRONMENT,
     a_capsule,

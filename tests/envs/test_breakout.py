@@ -39,9 +39,9 @@ from agym.envs.games.breakout import (
     moved,
     spun,
 )
-from agym.envs.rules.records import Record, Table
-from agym.envs.rules.rng import Rng, key_of
-from agym.envs.rules.vectorize import vectorize
+from agym.rules.records import Record, Table
+from agym.rules.rng import Rng, key_of
+from agym.rules.vectorize import vectorize
 from tests.support.core_selection import examples
 
 rows = st.integers(0, PADDLE_ROW - 1)

@@ -15,10 +15,10 @@ from agym.envs.classic.acrobot import FASTEST_1, FASTEST_2, Acrobot
 from agym.envs.classic.cart_pole import CartPole
 from agym.envs.classic.mountain_car import MountainCar, MountainCarContinuous
 from agym.envs.classic.pendulum import Pendulum
-from agym.envs.rules.contract import RuleBook
-from agym.envs.rules.records import Record, Table
-from agym.envs.rules.rng import Rng
-from agym.envs.rules.vectorize import vectorize
+from agym.rules.contract import RuleBook
+from agym.rules.records import Record, Table
+from agym.rules.rng import Rng
+from agym.rules.vectorize import vectorize
 from tests.support.core_selection import examples
 
 STEPS = 10_000

@@ -7,7 +7,7 @@ import pytest
 
 from agym.envs.env_classes import RULES
 from agym.envs.registration import SHIPPED
-from agym.envs.rules.contract import RuleBook, find_rules
+from agym.rules.contract import RuleBook, find_rules
 
 # Rule books of games that Gymnasium lacks.
 OWN = {"agym/Pong-v0", "agym/PongRally-v0", "agym/Breakout-v0"}

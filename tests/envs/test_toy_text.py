@@ -9,13 +9,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from agym.envs.rules.contract import RuleBook
-from agym.envs.rules.records import Record, Table
-from agym.envs.rules.rng import Rng
-from agym.envs.rules.vectorize import vectorize
 from agym.envs.toy_text.cliff_walking import CliffWalking
 from agym.envs.toy_text.frozen_lake import FrozenLake, FrozenLake8x8, frozen_lake
 from agym.envs.toy_text.taxi import Taxi
+from agym.rules.contract import RuleBook
+from agym.rules.records import Record, Table
+from agym.rules.rng import Rng
+from agym.rules.vectorize import vectorize
 
 IDS: dict[Any, str] = {
     FrozenLake: "FrozenLake-v1",

@@ -18,9 +18,9 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from agym.cli.app import app
-from agym.engine.faults.capsule import Capsule, write_capsule
+from agym.core.engine.faults.capsule import Capsule, write_capsule
+from agym.core.protocol.messages.resets import EpisodeStart
 from agym.errors import Fault
-from agym.protocol.messages.resets import EpisodeStart
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import patience

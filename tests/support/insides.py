@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.protocol.metrics.gauges import Gauges, gauge_fields
+from agym.core.protocol.metrics.gauges import Gauges, gauge_fields
 from tests.support.patience import patience
 
 

@@ -9,22 +9,22 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from agym.api.auto.choosing import plan_for
 from agym.api.auto.probing import measure_apart, measure_here
 from agym.api.options.build import build
 from agym.api.options.environments import EnvLike, find_spec, is_vector, make_factories, same_games
 from agym.api.options.names import NESTED, check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.api.sync import Envs
-from agym.backends.options import SPECS, BackendSpec
+from agym.core.backends.options import SPECS, BackendSpec
+from agym.core.hosts.factories import Factory
+from agym.core.planning.caching import recall_profile, remember_measured, remember_profile
+from agym.core.planning.choice import decide, explain
+from agym.core.planning.choosing import plan_for
+from agym.core.planning.model import Candidate, Requirements
+from agym.core.planning.plans import Plan
+from agym.core.planning.sampling import CHEAP_SECONDS, is_trusted
+from agym.core.protocol.arguments import check_count, check_flag
 from agym.errors import UsageError
-from agym.hosts.factories import Factory
-from agym.planning.caching import recall_profile, remember_measured, remember_profile
-from agym.planning.choice import decide, explain
-from agym.planning.model import Candidate, Requirements
-from agym.planning.plans import Plan
-from agym.planning.sampling import CHEAP_SECONDS, is_trusted
-from agym.protocol.arguments import check_count, check_flag
 
 # For how many seconds a candidate is tried, and for at least how many batches.
 VERIFY_SECONDS = 0.5
@@ -67,7 +67,8 @@ def plan(
     with random actions for some 20 ms. Unless its code is Gymnasium's, ALE's or agym's, this
     happens in a separate process, which contains crashes and hangs, and in a temporary folder. Its
     profile is then kept on disk until its code changes, and ``backend="auto"`` uses it. For the
-    prediction see :func:`agym.planning.model.predict`, for the rule :mod:`agym.planning.choice`.
+    prediction see :func:`agym.core.planning.model.predict`, for the rule
+    :mod:`agym.core.planning.choice`.
 
     Args:
         env: As for :func:`make`.

@@ -17,16 +17,16 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from agym.api.sync import Envs
-from agym.backends.options import Process
-from agym.backends.pool import open_pool
-from agym.backends.port import BackendOptions
-from agym.engine.engine import Engine
+from agym.core.backends.options import Process
+from agym.core.backends.pool import open_pool
+from agym.core.backends.port import BackendOptions
+from agym.core.engine.engine import Engine
+from agym.core.hosts.factories import Factory, innermost, is_coroutine_env
+from agym.core.planning.caching import source_file
+from agym.core.planning.model import Profile
+from agym.core.planning.profiling import measure, measure_on_loop
+from agym.core.planning.sampling import make_sample, name_of, obstacle
 from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
-from agym.hosts.factories import Factory, innermost, is_coroutine_env
-from agym.planning.caching import source_file
-from agym.planning.model import Profile
-from agym.planning.profiling import measure, measure_on_loop
-from agym.planning.sampling import make_sample, name_of, obstacle
 
 # How long an environment may take to be made and measured.
 PROBE_SECONDS = 60.0

@@ -18,16 +18,16 @@ from agym.api.options.environments import (
 )
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
-from agym.backends.options import SPECS, Asyncio, Auto, BackendSpec, Native, ProcessWithCaller
-from agym.backends.pool import open_pool
-from agym.backends.port import BackendOptions
-from agym.engine.engine import Engine
-from agym.engine.faults.policy import FaultPolicy
-from agym.engine.stats import Traffic
+from agym.core.backends.options import SPECS, Asyncio, Auto, BackendSpec, Native, ProcessWithCaller
+from agym.core.backends.pool import open_pool
+from agym.core.backends.port import BackendOptions
+from agym.core.engine.engine import Engine
+from agym.core.engine.faults.fault_policy import FaultPolicy
+from agym.core.engine.stats import Traffic
+from agym.core.hosts.factories import Factory, innermost, is_coroutine_env
+from agym.core.hosts.rate_limit import RateLimiter, number_kinds
+from agym.core.protocol.infos.policy import InfoPolicy
 from agym.errors import UsageError
-from agym.hosts.factories import Factory, innermost, is_coroutine_env
-from agym.hosts.rate_limit import RateLimiter, number_kinds
-from agym.protocol.infos.policy import InfoPolicy
 
 
 def build(
@@ -122,8 +122,8 @@ def _choose(
     rate_limited: bool,
 ) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
     # Late imports, because most programs name a backend, and these modules import many others.
-    from agym.api.auto.choosing import choose_backend, learn_from
-    from agym.planning.model import Requirements
+    from agym.core.planning.choosing import choose_backend, learn_from
+    from agym.core.planning.model import Requirements
 
     needs = Requirements(len(factories), spec.workers, blocking, track_running)
     plan, found = choose_backend(factories, needs, sample)

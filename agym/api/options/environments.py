@@ -14,12 +14,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv
 from typing_extensions import TypeIs
 
-from agym._system.extras import how_to_get
-from agym._system.pickling import is_importable
+from agym.core._system.extras import how_to_get
+from agym.core._system.pickling import is_importable
+from agym.core.hosts.async_env import AsyncEnv
+from agym.core.hosts.factories import Factory, innermost
+from agym.core.protocol.arguments import check_count
 from agym.errors import MissingExtraError, UsageError
-from agym.hosts.async_env import AsyncEnv
-from agym.hosts.factories import Factory, innermost
-from agym.protocol.arguments import check_count
 
 AnyEnv = gymnasium.Env[Any, Any] | AsyncEnv[Any, Any]
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -78,7 +78,7 @@ def make_vector_factories(
         UsageError: ``env`` does not make vector environments.
     """
     # A late import, because few programs have vector environments.
-    from agym.hosts.vector.construction import ExistingFactory, VectorFactory
+    from agym.core.hosts.vector.construction import ExistingFactory, VectorFactory
 
     if num_envs is not None:
         num_envs = check_count("num_envs", num_envs)

@@ -17,8 +17,8 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import VectorEnv
 
 from agym.api.options.environments import EnvLike, find_spec
+from agym.core.hosts.factories import innermost
 from agym.errors import UsageTypeError
-from agym.hosts.factories import innermost
 
 _PROCESS = "take backend=agym.backends.Process({}=...)"
 _RAY = "take backend=agym.backends.Ray({}=...)"

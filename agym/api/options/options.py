@@ -8,12 +8,12 @@ from typing import Any, Literal, TypedDict, get_args
 from gymnasium.vector import AutoresetMode
 
 from agym.api.output import Output, make_output_format
-from agym.backends.options import SPECS, BackendName, BackendSpec
-from agym.engine.faults.policy import FaultMode, FaultPolicy
+from agym.core.backends.options import SPECS, BackendName, BackendSpec
+from agym.core.engine.faults.fault_policy import FaultMode, FaultPolicy
+from agym.core.hosts.episode import parse_mode
+from agym.core.protocol.arguments import check_choice, check_count, check_flag, check_seconds
+from agym.core.protocol.infos.policy import InfoPolicy
 from agym.errors import UsageError
-from agym.hosts.episode import parse_mode
-from agym.protocol.arguments import check_choice, check_count, check_flag, check_seconds
-from agym.protocol.infos.policy import InfoPolicy
 
 BackendLike = BackendName | BackendSpec
 Autoreset = Literal["disabled", "next_step", "same_step"]

@@ -32,12 +32,11 @@ from agym.api.options.options import OPTION_NAMES, BackendLike, EnvOptions, Opti
 from agym.api.sb3.lazy import deferring_imports
 from agym.api.sync import Envs
 from agym.api.vector.arguments import check_functions, with_start_method
-from agym.engine.batches.results import StepResult
-from agym.engine.calls.ticket import Ticket
-from agym.engine.engine import Engine
-from agym.engine.stats import Stats
-from agym.errors import BusyError, Fault, NothingSentError, UsageError
-from agym.protocol.attributes import (
+from agym.core.engine.batches.results import StepResult
+from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.engine import Engine
+from agym.core.engine.stats import Stats
+from agym.core.protocol.attributes import (
     Placeholder,
     call_method,
     get_attribute,
@@ -45,9 +44,10 @@ from agym.protocol.attributes import (
     identity,
     is_wrapped,
 )
-from agym.protocol.messages.operations import Call
-from agym.protocol.messages.resets import PerEnvOptions
-from agym.protocol.typing import Info
+from agym.core.protocol.messages.operations import Call
+from agym.core.protocol.messages.resets import PerEnvOptions
+from agym.core.protocol.typing import Info
+from agym.errors import BusyError, Fault, NothingSentError, UsageError
 
 # Options of agym's that are not accepted here.
 NOT_HERE = {

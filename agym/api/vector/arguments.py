@@ -11,7 +11,14 @@ import numpy as np
 from gymnasium import Space
 
 from agym.api.options.options import BackendLike, parse_backend, with_workers
-from agym.backends.options import Auto, BackendSpec, LoopSpec, Process, Thread, check_start_method
+from agym.core.backends.options import (
+    Auto,
+    BackendSpec,
+    LoopSpec,
+    Process,
+    Thread,
+    check_start_method,
+)
 from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]

@@ -35,10 +35,14 @@ from agym.api.vector.arguments import (
     with_max_concurrency,
     with_start_method,
 )
-from agym.engine.batches.results import ResetResult, StepResult
-from agym.engine.calls.ticket import Ticket
-from agym.engine.engine import Engine
-from agym.engine.stats import Stats
+from agym.core.engine.batches.results import ResetResult, StepResult
+from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.engine import Engine
+from agym.core.engine.stats import Stats
+from agym.core.hosts.factories import LooseSpaceFactory
+from agym.core.protocol.infos.vector_infos import VectorInfos
+from agym.core.protocol.messages.operations import Call, Render
+from agym.core.protocol.typing import Array
 from agym.errors import (
     EnvError,
     EnvErrorGroup,
@@ -47,10 +51,6 @@ from agym.errors import (
     SpaceMismatchError,
     UsageError,
 )
-from agym.hosts.factories import LooseSpaceFactory
-from agym.protocol.infos.vector import VectorInfos
-from agym.protocol.messages.operations import Call, Render
-from agym.protocol.typing import Array
 
 T = TypeVar("T")
 Infos = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agym.protocol.typing import Array
+from agym.core.protocol.typing import Array
 
 METADATA: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 30}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agym.api.auto import choosing
+from agym.core.planning import choosing
 
 
 @pytest.fixture

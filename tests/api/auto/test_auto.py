@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import agym
-from agym._system.load import CoreUse
-from agym.api.auto import choosing
-from agym.api.auto.choosing import plan_for
-from agym.planning.caching import remember_profile
-from agym.planning.model import Profile, Requirements
+from agym.core._system.load import CoreUse
+from agym.core.planning import choosing
+from agym.core.planning.caching import remember_profile
+from agym.core.planning.choosing import plan_for
+from agym.core.planning.model import Profile, Requirements
 from tests.support.drivers import opened
 from tests.support.envs.costly_envs import (
     AsyncCostly,
@@ -237,7 +237,7 @@ def test_other_programs_are_watched_only_where_processes_would_be_taken(
     def watched() -> int:
         raise AssertionError("other programs were watched")
 
-    monkeypatch.setattr("agym.api.auto.choosing.busy_cores", watched)
+    monkeypatch.setattr("agym.core.planning.choosing.busy_cores", watched)
     quick = Profile("Quick", 1e-3, 1e-5, 2e-6)
     assert planned(quick, Requirements(2, cores=4)).backend == "serial"
     sleeps = Profile("Sleeps", 1e-3, 1e-5, 2e-2, waiting=1.0)

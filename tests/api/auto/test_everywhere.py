@@ -14,10 +14,10 @@ import agym
 from agym.api.options.build import build
 from agym.api.options.environments import make_factories
 from agym.api.options.options import Options
-from agym.backends.options import Process, ProcessWithCaller
-from agym.planning.caching import remember_profile
-from agym.planning.model import Profile
-from agym.planning.sampling import TrustedFactory
+from agym.core.backends.options import Process, ProcessWithCaller
+from agym.core.planning.caching import remember_profile
+from agym.core.planning.model import Profile
+from agym.core.planning.sampling import TrustedFactory
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import agym
-from agym.api.auto import choosing
-from agym.api.auto.choosing import learn_from, plan_for
-from agym.engine.hooks import Hooks
-from agym.engine.stats import FIRST, FOLLOWED, Traffic
-from agym.planning.caching import recall_measured, remember_profile
-from agym.planning.model import Profile, Requirements
+from agym.core.engine.hooks import Hooks
+from agym.core.engine.stats import FIRST, FOLLOWED, Traffic
+from agym.core.planning import choosing
+from agym.core.planning.caching import recall_measured, remember_profile
+from agym.core.planning.choosing import learn_from, plan_for
+from agym.core.planning.model import Profile, Requirements
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli.app import app
-from agym.planning.caching import recall_measured
-from agym.planning.choice import decide
+from agym.core.planning.caching import recall_measured
+from agym.core.planning.choice import decide
 from tests.support.envs import vector_envs
 from tests.support.envs.costly_envs import AsyncCostly, Costly
 from tests.support.envs.plain_envs import Tally

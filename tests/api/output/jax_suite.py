@@ -13,9 +13,9 @@ from gymnasium import spaces
 
 import agym
 from agym.api.output import JaxArrays
+from agym.core.protocol.memory import Arena
+from agym.core.protocol.space_layout import Layout
 from agym.errors import UsageError
-from agym.protocol.memory import Arena
-from agym.protocol.space_layout import Layout
 from tests.support.drivers import APIS, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 from tests.support.equality import same_values

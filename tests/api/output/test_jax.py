@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agym._system.extras import installed
+from agym.core._system.extras import installed
 from tests.support.patience import patience
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ import pytest
 
 import agym
 from agym.api.output import PORTABLE, pin
-from agym.protocol.memory import Arena, Field
+from agym.core.protocol.memory import Arena, Field
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
 

@@ -18,9 +18,9 @@ from hypothesis import given
 
 import agym
 from agym.api.output import FORMS, OutputFormat, Tensors, make_output_format
+from agym.core.protocol.space_layout import Layout
+from agym.core.protocol.table import SlotTable
 from agym.errors import MissingExtraError, UsageError
-from agym.protocol.space_layout import Layout
-from agym.protocol.table import SlotTable
 from tests.support.core_selection import examples
 from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Echo, Nested, Tally

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import VectorEnv
 
 import agym
-from agym.envs.rules.vector_env import RulesVectorEnv
+from agym.rules.vector_env import RulesVectorEnv
 from tests.support.equality import same
 
 ID = "agym/CartPole-v1"

@@ -41,7 +41,7 @@ from agym.envs.games.pong import (
     moved,
     serve,
 )
-from agym.envs.rules.rng import hashed, key_of
+from agym.rules.rng import hashed, key_of
 from tests.support.equality import same
 
 # Each process compiles the games anew.
@@ -222,7 +222,7 @@ EVER = {
 def test_the_same_trajectories_as_ever(
     name: str, mode: AutoresetMode, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agym.envs.rules.engines.SHARE", 16)
+    monkeypatch.setattr("agym.rules.engines.SHARE", 16)
     options: dict[str, Any] = {"points": 3, "skill": 0.7} if name == "Pong" else {}
     envs = agym.vectorize(GAMES[name], 64, engine=engine, autoreset_mode=mode, **options)
     digest = hashlib.sha256(envs.reset(seed=5)[0].tobytes())

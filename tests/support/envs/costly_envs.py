@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agym._system.cpus import available_cores
+from agym.core._system.cpus import available_cores
 from tests.support.envs.plain_envs import Counted, Nested, Result
 
 needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")

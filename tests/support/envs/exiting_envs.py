@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import agym
-from agym.backends.options import ProcessWithCaller
+from agym.core.backends.options import ProcessWithCaller
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Result, Tally
 from tests.support.envs.vector_envs import Tally as VectorTally

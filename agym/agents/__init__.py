@@ -1,0 +1,1 @@
+"""Environments for agents, between libraries and across the network: OpenEnv and adapters."""

@@ -1,0 +1,344 @@
+"""What the adapters share: environments for synchronous libraries, random states, text.
+
+::
+
+    a library's thread     step(action) ........... result
+                              |                       ^
+    one loop for all          +-> agym.make_async ----+     many environments wait here at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from agym import AsyncEnvs, make_async
+from agym.api.options.environments import EnvLike
+from agym.core.protocol.arguments import is_integer
+from agym.errors import ClosedError, UsageError, UsageTypeError
+
+T = TypeVar("T")
+
+
+class Step(NamedTuple):
+    """What one environment returns from a step."""
+
+    observation: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class Seat:
+    """One agym environment for a library that calls ``reset`` and ``step`` and waits.
+
+    The environments of all seats live on one event loop in a thread of its own, which starts with
+    the first seat and ends with the last. So thousands of coroutine environments need one thread.
+
+    Args:
+        env: What :func:`agym.make_async` takes.
+        options: Options of agym, and keyword arguments for the environment.
+        parse: Turns the text of a model into an action; by default the text is the action.
+    """
+
+    def __init__(
+        self,
+        env: EnvLike,
+        options: Mapping[str, Any],
+        parse: Callable[[str], Any] | None = None,
+    ) -> None:
+        check_env_options(options, parse)
+        self._parse = parse
+        self._over = False
+        self._loop = _shared.enter()
+        try:
+            self._envs, self._turn = _wait(self._loop, _open(env, options))
+        except BaseException:
+            _shared.leave()
+            raise
+        # Few of these libraries ever close an environment.
+        self._end = weakref.finalize(self, _close_later, self._envs, self._loop)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the environment is closed."""
+        return not self._end.alive
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode and wait for it."""
+        return _wait(self._open_loop(), self._reset(seed, options))
+
+    def step(self, action: Any) -> Step:
+        """Take a step and wait for it."""
+        return _wait(self._open_loop(), self._step(action))
+
+    async def step_async(self, action: Any) -> Step:
+        """Take a step, from any event loop."""
+        return await asyncio.wrap_future(_begin(self._open_loop(), self._step(action)))
+
+    def close(self) -> None:
+        """Close the environment; idempotent."""
+        if self._end.detach() is not None:
+            try:
+                _wait(self._loop, self._envs.aclose())
+            finally:
+                _shared.leave()
+
+    def _open_loop(self) -> asyncio.AbstractEventLoop:
+        if self.closed:
+            raise ClosedError("the environment is closed")
+        return self._loop
+
+    async def _reset(
+        self, seed: int | None, options: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any]]:
+        async with self._turn:
+            observations, infos = await self._envs.reset(seed=seed, options=options)
+            self._over = False
+        return observations[0], infos[0]
+
+    async def _step(self, action: Any) -> Step:
+        if self._parse is not None:
+            action = self._parse(action)
+        async with self._turn:  # also where a library begins several steps at once
+            if self._over:
+                raise UsageError("the episode is over: reset the environment")
+            result = await self._envs.step([action])
+            self._over = bool(result.terminated[0] or result.truncated[0])
+        return Step(
+            result.observations[0],
+            float(result.rewards[0]),
+            bool(result.terminated[0]),
+            bool(result.truncated[0]),
+            result.infos[0],
+        )
+
+
+async def _open(env: EnvLike, options: Mapping[str, Any]) -> tuple[AsyncEnvs, asyncio.Lock]:
+    envs = make_async(env, 1, **{"autoreset": "disabled", "output": "list", **options})
+    return await envs, asyncio.Lock()
+
+
+def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Future[T]:
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    if _shared.is_here():
+        work.close()
+        raise UsageError(
+            "an environment that itself steps environments through an adapter would wait for"
+            " itself: give the outer one backend='thread'"
+        )
+    return _begin(loop, work).result()
+
+
+def _close_later(envs: AsyncEnvs, loop: asyncio.AbstractEventLoop) -> None:
+    """Close what nobody holds any more; a finalizer must not wait."""
+    if loop.is_running():
+        _begin(loop, envs.aclose()).add_done_callback(lambda _: _shared.leave())
+
+
+class _SharedLoop:
+    """An event loop in a daemon thread, for as long as somebody uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
+                self._users, self._pid = 0, os.getpid()
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run, args=(self._loop,), name="agym-adapters", daemon=True
+                )
+                self._thread.start()
+            self._users += 1
+            return self._loop
+
+    def is_here(self) -> bool:
+        """Whether the caller is on this loop's thread, if inside an environment's step."""
+        return self._thread is threading.current_thread()
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users or self._loop is None:
+                return
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+_shared = _SharedLoop()
+
+
+class OwnRandom:
+    """A state of Python's and NumPy's global generators for each environment.
+
+    Text games draw from the generators of the whole process. Environments that take turns would
+    draw from each other's seeds, and forked workers would all draw the same. With this around each
+    call, an episode depends on its seed alone::
+
+        with own_random:
+            env.step(action)
+
+    Only one environment of a process is inside at a time.
+    """
+
+    def __init__(self) -> None:
+        self._state: tuple[Any, Any] = (
+            random.Random().getstate(),
+            np.random.RandomState().get_state(),
+        )
+        self._outer: tuple[Any, Any] | None = None
+
+    def __enter__(self) -> None:
+        _drawing.acquire()
+        self._outer = _get_state()
+        _set_state(self._state)
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        self._state = _get_state()
+        if self._outer is not None:
+            _set_state(self._outer)
+        self._outer = None
+        _drawing.release()
+
+
+_drawing = threading.Lock()
+
+
+def _get_state() -> tuple[Any, Any]:
+    return random.getstate(), np.random.get_state()  # noqa: NPY002 -- the games use this one
+
+
+def _set_state(state: tuple[Any, Any]) -> None:
+    random.setstate(state[0])
+    np.random.set_state(state[1])  # noqa: NPY002
+
+
+def check_env_options(
+    options: Mapping[str, Any], parse: Any = None, *, num_envs: str = "the library makes one each"
+) -> None:
+    """Check the arguments that agym's environments have in every library.
+
+    Args:
+        options: For :func:`agym.make`, which gets the number of environments from the adapter.
+        parse: Turns text into actions.
+        num_envs: Why that number is no option.
+
+    Raises:
+        UsageTypeError: ``parse`` is not callable, or ``num_envs`` is among the options.
+    """
+    check_function("parse", parse, "takes the model's text and returns an action, such as int")
+    if "num_envs" in options:
+        raise UsageTypeError(f"num_envs={options['num_envs']!r} cannot be given: {num_envs}")
+
+
+def check_function(name: str, value: Any, what: str) -> None:
+    """Check an argument that is a function or ``None``.
+
+    Raises:
+        UsageTypeError: It is something else.
+    """
+    if value is not None and not callable(value):
+        raise UsageTypeError(f"{name}={value!r} must be a function that {what}, or None")
+
+
+def check_new_id(name: str, value: Any, known: Iterable[str], library: str) -> None:
+    """Check an id to register.
+
+    Raises:
+        UsageError: The id is taken.
+        UsageTypeError: It is no string.
+    """
+    if not isinstance(value, str):
+        raise UsageTypeError(f"{name}={value!r} must be a string")
+    if value in known:
+        raise UsageError(f"{name}={value!r} is registered with {library} already: take another id")
+
+
+def find_spec(env_id: Any, registry: Mapping[str, Any], library: str) -> Any:
+    """Return what a library registered.
+
+    Raises:
+        UsageError: No such id.
+        UsageTypeError: It is no string.
+    """
+    if not isinstance(env_id, str):
+        raise UsageTypeError(f"env_id={env_id!r} must be a string, an id of {library}'s registry")
+    if env_id in registry:
+        return registry[env_id]
+    if close := get_close_matches(env_id, registry, n=3):
+        hint = f": did you mean {' or '.join(map(repr, close))}?"
+    else:
+        hint = f"; among its {len(registry)} are {', '.join(sorted(registry)[:10])}"
+    raise UsageError(f"env_id={env_id!r} is not registered with {library}{hint}")
+
+
+def task_index(options: Mapping[str, Any] | None, num_tasks: int) -> int | None:
+    """Return the task that ``options={"task": 3}`` of a reset names, ``None`` if it names none.
+
+    Raises:
+        UsageError: There is no such task.
+    """
+    index = (options or {}).get("task")
+    if index is None:
+        return None
+    if not is_integer(index) or not 0 <= index < num_tasks:
+        raise UsageError(
+            f"options['task']={index!r} must be an integer from 0 to {num_tasks - 1}, or None"
+        )
+    return int(index)
+
+
+def as_text(observation: Any) -> str:
+    """Return an observation as text: a string, the contents of a chat, or ``str`` of the rest."""
+    if isinstance(observation, str):
+        return observation
+    if is_chat(observation):
+        return "\n".join(str(message["content"]) for message in observation)
+    return str(observation)
+
+
+def as_chat(observation: Any) -> list[dict[str, Any]]:
+    """Return an observation as messages of a chat; what is no chat is one message of the user."""
+    if is_chat(observation):
+        return list(observation)
+    return [{"role": "user", "content": as_text(observation)}]
+
+
+def is_chat(observation: Any) -> bool:
+    """Whether an observation is a list of messages, each with a role and a content."""
+    return isinstance(observation, list) and all(
+        isinstance(message, Mapping) and "role" in message and "content" in message
+        for message in observation
+    )

@@ -1,0 +1,317 @@
+"""TextArena's games in agym, with any number of players, and agym's environments in TextArena.
+
+Example:
+    >>> import agym
+    >>> game = agym.adapters.textarena.factory("GuessTheNumber-v0", max_number=4)
+    >>> with agym.make(game, 2) as envs:
+    ...     observations, infos = envs.reset(seed=0)
+    ...     len(envs.step(["[3]", "three"]).observations)
+    2
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from agym.agents.adapters.common import (
+    OwnRandom,
+    Seat,
+    as_text,
+    check_env_options,
+    check_function,
+    check_new_id,
+    find_spec,
+)
+from agym.api.options.environments import EnvLike
+from agym.core._system.extras import require
+from agym.core.hosts.async_env import AnySpace
+from agym.core.protocol.arguments import check_count
+from agym.errors import UsageError
+
+textarena: Any = require("textarena", "textarena")
+registration: Any = require("textarena.envs.registration", "textarena")
+
+Opponent = Callable[[int, Any], str | Awaitable[str]]
+Result = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+def factory(
+    env_id: str,
+    *,
+    players: int | None = None,
+    seat: int = 0,
+    opponent: Opponent | None = None,
+    own_random: bool = True,
+    **env_kwargs: Any,
+) -> Callable[[], Any]:
+    """Return a factory of a seat in one of TextArena's games, for :func:`agym.make` and its kin.
+
+    Example:
+        >>> import agym
+        >>> def first_free(player, observation):
+        ...     return observation.rpartition("Available Moves: ")[2].partition(",")[0]
+        >>> async def main():
+        ...     game = agym.adapters.textarena.factory("TicTacToe-v0", opponent=first_free)
+        ...     async with agym.make_async(game, 64) as envs:
+        ...         await envs.reset(seed=0)
+        ...         return await envs.step(["[4]"] * 64)
+        >>> "[Player 1]" in agym.run(main()).observations[63]
+        True
+
+    A step is a move of this seat and those of the others until it is this seat's turn again. The
+    reward is TextArena's own, which comes at the end of a game; ``info["rewards"]`` has those of
+    all players then, and ``info["game"]`` what TextArena says of this one, such as the reason.
+    TextArena tells no limit of turns from another end: all are ``terminated``.
+
+    Args:
+        env_id: An id of TextArena's registry. Its wrappers decide what an observation is: a text,
+            or a list of messages with ``"-raw"``.
+        players: Number of players, 1 by default, or 2 with an ``opponent``.
+        seat: The player that the actions are of.
+        opponent: Plays all other seats: ``opponent(player, observation)`` returns an action. With
+            a coroutine function, such as one that asks an :func:`agym.batched` policy, the games
+            are coroutine environments, and wait at the same time.
+        own_random: The games draw from the random generators of the whole process. By default each
+            game has states of them of its own, so that it depends on its seed alone.
+        **env_kwargs: For the game, as in ``textarena.make``.
+
+    Raises:
+        UsageError: No such id, or the seats do not fit.
+    """
+    spec = find_spec(env_id, registration.ENV_REGISTRY, "TextArena")
+    check_function("opponent", opponent, "takes (player, observation) and returns an action")
+    if players is None:
+        players = 1 if opponent is None else 2
+    players, seat = check_count("players", players), check_count("seat", seat, least=0)
+    if not 0 <= seat < players:
+        raise UsageError(f"seat={seat} must be one of the {players} players, counted from 0")
+    if players > 1 and opponent is None:
+        raise UsageError(f"players={players} needs an opponent, which plays the other seats")
+    game = partial(_Game, spec, players, seat, own_random, env_kwargs)
+    if opponent is not None and _is_coroutine(opponent):
+        return partial(CoroutineGame, game, opponent)
+    return partial(Game, game, opponent)
+
+
+def _is_coroutine(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 -- an object with a coroutine __call__
+    )
+
+
+class _Game:
+    """The rules that both kinds of environment share."""
+
+    def __init__(
+        self, spec: Any, players: int, seat: int, own_random: bool, env_kwargs: Mapping[str, Any]
+    ) -> None:
+        self.players = players
+        self.seat = seat
+        self.random = OwnRandom() if own_random else nullcontext()
+        # A worker process may lack what the caller's script registered.
+        registration.ENV_REGISTRY.setdefault(spec.id, spec)
+        with self.random:
+            self.env = textarena.make(spec.id, **env_kwargs)
+        self.name = spec.id
+
+    def reset(
+        self, seed: int | None
+    ) -> Generator[tuple[int, Any], str, tuple[Any, dict[str, Any]]]:
+        """Begin a game; yield the turns of others, and take their actions."""
+        with self.random:
+            self.env.reset(num_players=self.players, seed=seed)
+        observation, over = yield from self._others()
+        if over:
+            raise RuntimeError(f"{self.name}: the game ended before player {self.seat} had a turn")
+        return observation, {}
+
+    def step(self, action: str) -> Generator[tuple[int, Any], str, Result]:
+        """Move; yield the turns of others, and take their actions."""
+        with self.random:
+            over, info = self.env.step(action=action)
+        if over:
+            observation = self._last()
+        else:
+            observation, over = yield from self._others()
+        info, reward = dict(info), 0.0
+        if over:
+            rewards, game = self.env.close()
+            reward = float(rewards[self.seat])
+            info |= {
+                "rewards": [float(rewards[player]) for player in sorted(rewards)],
+                "game": game[self.seat],
+            }
+        return observation, reward, bool(over), False, info
+
+    def _others(self) -> Generator[tuple[int, Any], str, tuple[Any, bool]]:
+        """Play until it is this seat's turn; return its observation, and whether the game ended."""
+        while True:
+            with self.random:
+                player, observation = self.env.get_observation()
+            if player == self.seat:
+                return observation, False
+            action = yield player, observation
+            with self.random:
+                over, _ = self.env.step(action=action)
+            if over:
+                return self._last(), True
+
+    def _last(self) -> Any:
+        """What this seat sees of a game that is over."""
+        with self.random:
+            self.env.state.current_player_id = self.seat  # nobody moves any more
+            return self.env.get_observation()[1]
+
+
+class Game(gymnasium.Env[Any, str]):
+    """A seat in a game; made by :func:`factory`."""
+
+    def __init__(self, make: Callable[[], _Game], opponent: Opponent | None) -> None:
+        self.observation_space = AnySpace()
+        self.action_space = AnySpace()
+        self._game = make()
+        self._opponent = opponent
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        begun: tuple[Any, dict[str, Any]] = self._play(self._game.reset(seed))
+        return begun
+
+    def step(self, action: str) -> Result:
+        result: Result = self._play(self._game.step(action))
+        return result
+
+    def _play(self, turns: Generator[tuple[int, Any], Any, Any]) -> Any:
+        action = None
+        while True:
+            try:
+                player, observation = turns.send(action)
+            except StopIteration as end:
+                return end.value
+            assert self._opponent is not None
+            action = self._opponent(player, observation)
+
+
+class CoroutineGame:
+    """A seat in a game whose other players are asked by a coroutine; made by :func:`factory`."""
+
+    def __init__(self, make: Callable[[], _Game], opponent: Opponent) -> None:
+        self._game = make()
+        self._opponent: Any = opponent
+
+    async def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin a game."""
+        begun: tuple[Any, dict[str, Any]] = await self._play(self._game.reset(seed))
+        return begun
+
+    async def step(self, action: str) -> Result:
+        """Move, and wait for the others."""
+        result: Result = await self._play(self._game.step(action))
+        return result
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+    async def _play(self, turns: Generator[tuple[int, Any], Any, Any]) -> Any:
+        action = None
+        while True:
+            try:
+                player, observation = turns.send(action)
+            except StopIteration as end:
+                return end.value
+            action = await self._opponent(player, observation)
+
+
+class Env(textarena.Env):
+    """An agym environment as a game of TextArena, of one player.
+
+    Example:
+        >>> import agym
+        >>> env = agym.adapters.textarena.Env("CartPole-v1", parse=int)
+        >>> env.reset(num_players=1, seed=0)
+        >>> player, messages = env.get_observation()
+        >>> done, info = env.step("1")
+        >>> player, done
+        (0, False)
+        >>> env.quit()
+
+    The reward of a game, which ``close()`` returns as TextArena's games do, is the sum of those of
+    its steps; the reason is ``"terminated"`` or ``"truncated"``.
+
+    Args:
+        env: What :func:`agym.make` takes: an id, a class, a factory; coroutine environments too.
+        parse: Turns a text into an action.
+        **options: Options of :func:`agym.make_async`, and keyword arguments for the environment.
+    """
+
+    def __init__(
+        self, env: EnvLike, parse: Callable[[str], Any] | None = None, **options: Any
+    ) -> None:
+        self._seat = Seat(env, options, parse)
+        self._total = 0.0
+
+    def reset(self, num_players: int = 1, seed: int | None = None) -> None:
+        """Begin a game."""
+        if num_players != 1:
+            raise UsageError(f"num_players={num_players}: an environment of agym has one player")
+        observation, _ = self._seat.reset(seed)
+        self._total = 0.0
+        self.state = textarena.SinglePlayerState(num_players=1)
+        self.state.reset(
+            game_state={},
+            player_prompt_function=lambda player_id, game_state: as_text(observation),
+        )
+
+    def step(self, action: str) -> tuple[bool, dict[str, Any]]:
+        """Move; return whether the game is over, and the environment's info."""
+        observation, reward, terminated, truncated, info = self._seat.step(action)
+        self._total += reward
+        kinds = textarena.ObservationType
+        self.state.add_observation(from_id=0, message=action, observation_type=kinds.PLAYER_ACTION)
+        self.state.add_observation(
+            message=as_text(observation), observation_type=kinds.GAME_MESSAGE
+        )
+        if terminated or truncated:
+            self.state.set_outcome(self._total, "terminated" if terminated else "truncated")
+        self.state.step_info = info
+        over: tuple[bool, dict[str, Any]] = self.state.step()
+        return over
+
+    def quit(self) -> None:
+        """Close the environment, which ``close()`` does not: that ends a game, to begin another."""
+        self._seat.close()
+
+
+def register(
+    env_id: str, env: EnvLike, *, parse: Callable[[str], Any] | None = None, **options: Any
+) -> None:
+    """Register an agym environment with TextArena, whose ``make`` then knows it.
+
+    Example:
+        >>> import agym, textarena
+        >>> agym.adapters.textarena.register("agym-CartPole-v1", "CartPole-v1", parse=int)
+        >>> game = textarena.make("agym-CartPole-v1")
+        >>> game.reset(num_players=1, seed=0)
+        >>> "[GAME]" in game.get_observation()[1]
+        True
+        >>> game.quit()
+
+    The arguments are those of :class:`Env`. By TextArena's wrapper, a model sees the whole game.
+
+    Raises:
+        UsageError: The id is taken.
+    """
+    check_new_id("env_id", env_id, registration.ENV_REGISTRY, "TextArena")
+    check_env_options(options, parse)
+    wrappers = [require("textarena.wrappers", "textarena").LLMObservationWrapper]
+    registration.register(env_id, partial(Env, env, parse), wrappers, **options)

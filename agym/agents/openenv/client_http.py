@@ -1,0 +1,275 @@
+"""A server's HTTP endpoints: its schema, and environments for servers without WebSocket.
+
+Each exchange has a connection of its own, so that no answer can be another's. The parser is h11's.
+Whether a server keeps an environment between two requests is its own affair: OpenEnv's makes one
+for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from agym.agents.openenv.client_server import (
+    FULL,
+    HOPELESS,
+    NOT_YET,
+    OK,
+    SHOWN,
+    UNAUTHORIZED,
+    Attempts,
+    Server,
+    retry_after,
+    tls_context,
+)
+from agym.agents.openenv.wire import Code, as_fields, decode, encode
+from agym.core._system.extras import require
+from agym.errors import RemoteError
+
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True)
+class Response:
+    """The answer of a server.
+
+    Attributes:
+        status: The HTTP status.
+        headers: The headers, with names in lower case.
+        body: The content.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class NotHTTP(Exception):
+    """What the server sends is not HTTP/1.1, or too large."""
+
+
+async def request(
+    url: str, *, headers: Mapping[str, str], max_size: int, body: bytes | None = None
+) -> Response:
+    """GET a page, or POST a ``body`` of JSON; the caller limits the time.
+
+    Raises:
+        OSError: No connection to the server, or it was lost.
+        NotHTTP: The answer is not HTTP/1.1, or has more than ``max_size`` bytes.
+    """
+    h11 = require("h11", "openenv")
+    address = urlsplit(url)
+    secure = address.scheme == "https"
+    reader, writer = await asyncio.open_connection(
+        address.hostname,
+        address.port or (443 if secure else 80),
+        ssl=tls_context() if secure else None,
+    )
+    try:
+        http = h11.Connection(h11.CLIENT)
+        writer.write(_request(h11, http, address.netloc, address.path, headers, body))
+        await writer.drain()
+        return await _response(h11, http, reader, max_size)
+    except h11.ProtocolError as error:
+        raise NotHTTP(str(error)) from error
+    finally:
+        writer.transport.abort()  # there is nothing more to say
+
+
+def _request(
+    h11: Any, http: Any, host: str, path: str, headers: Mapping[str, str], body: bytes | None
+) -> bytes:
+    fields = {"host": host, "connection": "close", "accept": "application/json", **headers}
+    if body is not None:
+        fields |= {"content-type": "application/json", "content-length": str(len(body))}
+    method = "GET" if body is None else "POST"
+    parts = [http.send(h11.Request(method=method, target=path, headers=list(fields.items())))]
+    if body:
+        parts.append(http.send(h11.Data(data=body)))
+    parts.append(http.send(h11.EndOfMessage()))
+    return b"".join(parts)
+
+
+async def _response(h11: Any, http: Any, reader: asyncio.StreamReader, max_size: int) -> Response:
+    head: Any = None
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            data = await reader.read(1 << 16)
+            if not data and head is None and not http.trailing_data[0]:
+                raise ConnectionResetError("the server ended the connection")
+            http.receive_data(data)
+        elif isinstance(event, h11.Response):
+            head = event
+        elif isinstance(event, h11.Data):
+            parts.append(bytes(event.data))
+            size += len(event.data)
+            if size > max_size:
+                raise NotHTTP(f"the answer has more than {max_size} bytes")
+        elif isinstance(event, h11.EndOfMessage):
+            named = {name.decode().lower(): value.decode("latin-1") for name, value in head.headers}
+            return Response(head.status_code, named, b"".join(parts))
+
+
+class HTTPSession:
+    """What :class:`~agym.agents.openenv.client_session.WebSocketSession` is, without a session."""
+
+    def __init__(self, server: Server) -> None:
+        """Store the server."""
+        self._server = server
+
+    async def reset(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Begin an episode.
+
+        Raises:
+            RemoteError: The server cannot be reached, is full, or failed.
+        """
+        return await self._exchange("reset", data)
+
+    async def step(self, action: Any) -> dict[str, Any]:
+        """Take a step.
+
+        Raises:
+            RemoteError: The server cannot be reached, is full, or failed.
+        """
+        return await self._exchange("step", {"action": as_fields(action)})
+
+    async def state(self) -> dict[str, Any]:
+        """Return the state of the environment, as the server tells it."""
+        return await self._exchange("state", None)
+
+    binary = False
+
+    def end_episode(self) -> None:
+        """There is no session to give up."""
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    async def _exchange(self, operation: str, data: dict[str, Any] | None) -> dict[str, Any]:
+        server = self._server
+        body = None if data is None else str(encode(data, binary=False)).encode()
+        attempts = Attempts(server.connect_timeout)
+        while True:
+            response = await self._request(operation, body, attempts)
+            if response.status not in FULL + NOT_YET:
+                return self._data(operation, response)
+            if not await attempts.pause(retry_after(response.headers)):
+                raise server.full(f"HTTP status {response.status}")
+
+    async def _request(self, operation: str, body: bytes | None, attempts: Attempts) -> Response:
+        server = self._server
+        while True:
+            try:
+                async with asyncio.timeout(server.timeout):
+                    return await request(
+                        f"{server.url}/{operation}",
+                        headers=server.headers,
+                        max_size=server.max_size,
+                        body=body,
+                    )
+            except ConnectionRefusedError as error:  # so nothing was sent
+                if not await attempts.pause():
+                    raise server.unreachable(error) from error
+            except TimeoutError:
+                text = f"no answer to {operation} within timeout={server.timeout:g} s: pass a"
+                raise server.error(operation, "TIMEOUT", f"{text} longer timeout=") from None
+            except OSError as error:
+                text = f"the connection ended before {operation} was answered: {error}"
+                raise server.error(operation, "CONNECTION_LOST", text) from error
+            except NotHTTP as error:
+                raise server.not_openenv(error) from error
+
+    def _data(self, operation: str, response: Response) -> dict[str, Any]:
+        server, status = self._server, response.status
+        if status in UNAUTHORIZED or status in (404, 405):
+            raise server.refusal(status, response.body, f"/{operation}")
+        try:
+            data = decode(response.body.decode())
+        except ValueError as error:
+            if status != OK:
+                data = {"detail": response.body[:SHOWN].decode(errors="replace")}
+            else:
+                raise server.not_openenv(error) from None
+        if status != OK:
+            code = Code.VALIDATION_ERROR if status in (400, 422) else Code.EXECUTION_ERROR
+            said = data.get("detail", data)
+            said = said if isinstance(said, str) else json.dumps(said)
+            raise server.error(operation, code, f"{operation} failed at the server: {said}")
+        return data
+
+
+def ask_for_schema(server: Server) -> dict[str, Any]:
+    """Return what the server says of its environments, ``{}`` if it has no such page.
+
+    The request runs on an event loop of its own, because the caller may be within one.
+    """
+    answers: list[dict[str, Any] | BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(asyncio.run(_schema(server)))
+        except BaseException as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=ask, name="agym-openenv-schema", daemon=True)
+    thread.start()
+    thread.join()
+    (answer,) = answers
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+async def _schema(server: Server) -> dict[str, Any]:
+    attempts = Attempts(server.connect_timeout)
+    problem: RemoteError | None = None
+    while True:
+        told = None
+        try:
+            async with asyncio.timeout(attempts.left):
+                response = await _get_schema(server)
+        except NotHTTP as error:
+            raise server.not_openenv(error) from None
+        except TimeoutError:
+            problem = problem or server.unreachable(
+                "no answer to GET /schema (a server on the event loop that calls agym.openenv"
+                " cannot answer: call it by `await asyncio.to_thread(agym.openenv, url)`)"
+            )
+        except HOPELESS as error:
+            raise server.unreachable(error) from error
+        except OSError as error:
+            problem = server.unreachable(error)
+        else:
+            if response.status in FULL:
+                told = retry_after(response.headers)
+                problem = server.full(f"HTTP status {response.status}")
+            elif response.status in NOT_YET:
+                problem = server.refusal(response.status, response.body, "/schema")
+            else:
+                return _read_schema(server, response)
+        if not await attempts.pause(told):
+            raise problem
+
+
+async def _get_schema(server: Server) -> Response:
+    url = f"{server.url}/schema"
+    return await request(url, headers=server.headers, max_size=server.max_size)
+
+
+def _read_schema(server: Server, response: Response) -> dict[str, Any]:
+    if response.status == NOT_FOUND:
+        return {}
+    if response.status != OK:
+        raise server.refusal(response.status, response.body, "/schema")
+    try:
+        return decode(response.body.decode())
+    except ValueError as error:
+        raise server.not_openenv(f"GET /schema gives no JSON object ({error})") from None

@@ -1,0 +1,275 @@
+"""What the environments of one server have in common: its address, their limits and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import urlsplit
+
+from agym.agents.openenv.wire import PATH, Code
+from agym.errors import RemoteError, UsageError
+
+OK = 200
+# HTTP statuses that say "come again later"; those of a gateway whose server is not up yet; those
+# that refuse the token.
+FULL, NOT_YET, UNAUTHORIZED = (429, 503), (502, 504), (401, 403)
+# Errors of a connection that no further attempt can change: a certificate, an unknown name.
+HOPELESS = (ssl.SSLError, socket.gaierror)
+# What is shown of a message that is no answer.
+SHOWN = 200
+# The first and the longest pause between two attempts, in seconds.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+# No further attempt is made with less time than this, in seconds.
+SHORTEST_ATTEMPT = 0.02
+
+
+class Attempts:
+    """The time that is left for attempts to connect, and the pauses between them."""
+
+    def __init__(self, limit: float) -> None:
+        """Allow ``limit`` seconds from now on."""
+        self._end = time.monotonic() + limit
+        self._pause = FIRST_PAUSE
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    async def pause(self, told: float | None = None) -> bool:
+        """Wait before the next attempt; return false, at once, if there is no time for one.
+
+        The pauses double, and are drawn at random, so that clients which a server turned away at
+        the same time do not return at the same time.
+
+        Args:
+            told: The pause that the server asked for, in seconds.
+        """
+        left = self.left
+        if told is None:
+            # Half of the time that is left stays for the attempt.
+            pause = min(self._pause * random.uniform(0.5, 1.0), left / 2)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        else:
+            pause = max(told, FIRST_PAUSE) * random.uniform(1.0, 1.25)
+        if pause >= left or left < SHORTEST_ATTEMPT:
+            return False
+        await asyncio.sleep(pause)
+        return True
+
+
+class SessionLimit:
+    """The sessions that one process may have open at one server, dealt in order.
+
+    The environments of a process may run on several event loops.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Allow ``most`` sessions at a time."""
+        self.most = most
+        self._open = 0
+        self._lock = threading.Lock()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether an environment waits for a session."""
+        return bool(self._waiting)
+
+    async def acquire(self, timeout: float) -> Place:
+        """Wait for a place.
+
+        Raises:
+            TimeoutError: None became free in time.
+        """
+        with self._lock:
+            if self._open < self.most and not self._waiting:
+                self._open += 1
+                return Place(self)
+            place = asyncio.get_running_loop().create_future()
+            self._waiting.append(place)
+        try:
+            async with asyncio.timeout(timeout):
+                await place
+            return Place(self)
+        except BaseException:
+            with self._lock:
+                waits = place in self._waiting
+                if waits:
+                    self._waiting.remove(place)
+            if not waits:
+                self.release()  # it was handed over at the same moment
+            raise
+
+    def release(self) -> None:
+        """Hand a place to the environment that waits longest; :meth:`Place.release` calls it."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._open -= 1
+                    return
+                place = self._waiting.popleft()
+            try:
+                place.get_loop().call_soon_threadsafe(_hand_over, place)
+            except RuntimeError:
+                continue  # its event loop is closed
+            return
+
+
+class Place:
+    """The right to one session."""
+
+    def __init__(self, limit: SessionLimit | None = None) -> None:
+        """Store the limit, ``None`` where there is none."""
+        self._limit = limit
+
+    def release(self) -> None:
+        """Give the place back. Idempotent."""
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.release()
+
+
+def _hand_over(place: asyncio.Future[None]) -> None:
+    if not place.done():
+        place.set_result(None)
+
+
+_LIMITS: dict[tuple[int, str], SessionLimit] = {}
+
+
+def session_limit(url: str, most: int | None) -> SessionLimit | None:
+    """Return what the environments of this process share, ``None`` without a limit.
+
+    A process that was forked has sessions of its own.
+    """
+    if most is None:
+        return None
+    limit = _LIMITS.setdefault((os.getpid(), url), SessionLimit(most))
+    limit.most = most
+    return limit
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server, and what its environments are to keep to; see :func:`agym.openenv`."""
+
+    url: str
+    headers: Mapping[str, str]
+    timeout: float | None
+    connect_timeout: float
+    max_sessions: int | None
+    max_size: int
+
+    @property
+    def websocket_url(self) -> str:
+        """The address of its sessions."""
+        return f"ws{self.url.removeprefix('http')}{PATH}"
+
+    @property
+    def limit(self) -> SessionLimit | None:
+        """What the environments of this process share."""
+        return session_limit(self.url, self.max_sessions)
+
+    def error(
+        self, operation: str, code: str, text: str, session: int | None = None
+    ) -> RemoteError:
+        """Make an error that names the server and the session."""
+        where = self.url if session is None else f"session {session} of {self.url}"
+        return RemoteError(
+            f"{where}: {text}", url=self.url, operation=operation, code=code, session=session
+        )
+
+    def refusal(self, status: int, body: bytes, path: str) -> RemoteError:
+        """Make the error of an HTTP status that no further attempt can change."""
+        said = body[:SHOWN].decode(errors="replace")
+        if status in UNAUTHORIZED:
+            sent = "authorization" in {name.lower() for name in self.headers}
+            text = "its token was refused" if sent else "no token was sent"
+            return self.error(
+                "connect",
+                "REFUSED",
+                f"it refuses {path} with HTTP status {status}, and {text}: pass the server's token,"
+                " agym.openenv(url, token=...), and check the path of the address",
+            )
+        return self.error(
+            "connect",
+            "BAD_ANSWER",
+            f"it answers {path} with HTTP status {status} {said!r}, as no OpenEnv server does:"
+            " check the address, and pass protocol='http' for a server without WebSocket",
+        )
+
+    def not_openenv(self, reason: object) -> RemoteError:
+        """Make the error of a server that speaks another protocol."""
+        return self.error(
+            "connect",
+            "BAD_ANSWER",
+            f"it is no OpenEnv server: {reason}; check the address and the port",
+        )
+
+    def unreachable(self, reason: object) -> RemoteError:
+        """Make the error of a server that cannot be reached."""
+        return self.error(
+            "connect",
+            "UNREACHABLE",
+            f"no connection within connect_timeout={self.connect_timeout:g} s: {reason}; start the"
+            " server, or check the address and the port",
+        )
+
+    def full(self, said: str) -> RemoteError:
+        """Make the error of a server that had no session for us in time."""
+        return self.error(
+            "connect",
+            Code.CAPACITY_REACHED,
+            f"the server is full ({said}), and had no session within"
+            f" connect_timeout={self.connect_timeout:g} s: make fewer environments, pass"
+            " max_sessions= so that they take turns, or allow the server more sessions",
+        )
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return the settings of all encrypted connections; to load the certificates takes long."""
+    return ssl.create_default_context()
+
+
+def base_url(url: str) -> str:
+    """Return the address of a server, without the path of its sessions.
+
+    Raises:
+        UsageError: It is no address.
+    """
+    example = "as 'http://127.0.0.1:8000'"
+    if not isinstance(url, str):
+        raise UsageError(f"url={url!r} must be the address of an OpenEnv server, {example}")
+    parts = urlsplit(url)
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"url={url!r} has no valid port: {error}") from error
+    if scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise UsageError(f"url={url!r} must be the address of an OpenEnv server, {example}")
+    if parts.query or parts.fragment or parts.username is not None:
+        raise UsageError(
+            f"url={url!r} must have no '?', '#' or user name: pass token= or headers= instead"
+        )
+    path = parts.path.rstrip("/").removesuffix(PATH)
+    return f"{scheme}://{parts.netloc}{path}"
+
+
+def retry_after(headers: Mapping[str, str], key: str = "retry-after") -> float | None:
+    """Return the seconds after which a full server wants to be asked again."""
+    try:
+        return max(0.0, float(headers[key]))
+    except (KeyError, ValueError):
+        return None  # a date, which no such server sends

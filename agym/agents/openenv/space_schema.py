@@ -1,0 +1,170 @@
+"""Gymnasium's spaces within a JSON schema, from which the same spaces can be made again.
+
+A JSON schema has no dtypes and no bounds of single elements. So the schema of a server of agym's
+has one more keyword, :data:`KEYWORD`, which others ignore. It is ``null`` for the space of all
+objects. Nothing in it is executed, and what is wrong raises ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from agym.core.hosts.async_env import AnySpace
+
+KEYWORD = "x-agym-space"
+# The most elements of an array, and the deepest nesting, that another machine may ask for.
+MOST_ELEMENTS, DEEPEST = 2**28, 32
+
+
+def describe_space(space: Space[Any]) -> dict[str, Any] | None:
+    """Return a space as JSON, ``None`` if it has no such form.
+
+    Example:
+        >>> describe_space(spaces.Discrete(4))
+        {'Discrete': {'n': 4, 'start': 0, 'dtype': 'int64'}}
+        >>> build_space(describe_space(spaces.Box(0, 255, (2, 2), np.uint8)))
+        Box(0, 255, (2, 2), uint8)
+    """
+    try:
+        return _describe(space)
+    except TypeError:
+        return None
+
+
+def _describe(space: Space[Any]) -> dict[str, Any]:
+    if type(space) is not getattr(spaces, type(space).__name__, None):
+        raise TypeError("what a subclass has in addition cannot be said")
+    match space:
+        case spaces.Box():
+            bounds = {"low": _numbers(space.low), "high": _numbers(space.high)}
+            fields: dict[str, Any] = {"shape": [*space.shape], "dtype": str(space.dtype), **bounds}
+        case spaces.Discrete():
+            fields = {"n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
+        case spaces.MultiDiscrete():
+            fields = {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+            fields["dtype"] = str(space.dtype)
+        case spaces.MultiBinary():
+            # MultiBinary(1) and MultiBinary([1]) are different to Gymnasium.
+            fields = {"shape": [*space.shape], "flat": isinstance(space.n, int)}
+        case spaces.Text():
+            fields = {"min_length": space.min_length, "max_length": space.max_length}
+            fields["characters"] = "".join(space.characters)
+        case spaces.Dict():
+            if not all(isinstance(key, str) for key in space.spaces):
+                raise TypeError("JSON has only text as keys")
+            fields = {"spaces": [[key, _describe(part)] for key, part in space.spaces.items()]}
+        case spaces.Tuple() | spaces.OneOf():
+            fields = {"spaces": [_describe(part) for part in space.spaces]}
+        case spaces.Sequence():
+            fields = {"feature": _describe(space.feature_space), "stack": space.stack}
+        case spaces.Graph():
+            edge = None if space.edge_space is None else _describe(space.edge_space)
+            fields = {"node": _describe(space.node_space), "edge": edge}
+        case _:
+            raise TypeError(f"{type(space).__name__} has no description")
+    return {type(space).__name__: fields}
+
+
+def build_space(said: Any) -> Space[Any]:
+    """Return the space that a description says; :class:`AnySpace` for ``None``.
+
+    Raises:
+        ValueError: It is no description, or a wrong one.
+    """
+    if said is None:
+        return AnySpace()
+    try:
+        return _build(said, DEEPEST)
+    except (AssertionError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise ValueError(f"it describes no space: {error!r}") from None
+
+
+def _build(said: Any, depth: int) -> Space[Any]:
+    ((kind, fields),) = said.items()
+    if kind not in _BUILDERS or not depth:
+        raise ValueError(f"{kind!r} is no space, or nested too deeply")
+    return _BUILDERS[kind](fields, depth - 1)
+
+
+def _numbers(bound: np.ndarray[Any, Any]) -> Any:
+    """Return bounds as one number if they are all the same, infinity as text."""
+    if bound.size and (bound == bound.flat[0]).all():
+        return _number(bound.flat[0].item())
+    return [_number(value) for value in bound.ravel().tolist()]
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _shape(fields: Any) -> tuple[int, ...]:
+    shape = tuple(fields["shape"])
+    if any(type(n) is not int or n < 0 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise ValueError(f"a space cannot have the shape {shape}")
+    return shape
+
+
+def _box(fields: Any, _: int) -> Space[Any]:
+    shape, dtype = _shape(fields), np.dtype(fields["dtype"])
+    if dtype.kind not in "biuf":
+        raise ValueError(f"a Box cannot have the dtype {dtype}")
+
+    def bound(name: str) -> Any:
+        said = fields[name]
+        if not isinstance(said, list):
+            return np.full(shape, float(said) if isinstance(said, str) else said, dtype)
+        numbers = [float(value) if isinstance(value, str) else value for value in said]
+        return np.array(numbers, dtype).reshape(shape)
+
+    return spaces.Box(bound("low"), bound("high"), shape, dtype.type)
+
+
+def _multi_discrete(fields: Any, _: int) -> Space[Any]:
+    dtype = np.dtype(fields["dtype"])
+    nvec, start = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
+    return spaces.MultiDiscrete(nvec, dtype.type, start=start)
+
+
+def _multi_binary(fields: Any, _: int) -> Space[Any]:
+    shape = _shape(fields)
+    return spaces.MultiBinary(shape[0] if fields["flat"] else list(shape))
+
+
+def _text(fields: Any, _: int) -> Space[Any]:
+    return spaces.Text(
+        int(fields["max_length"]),
+        min_length=int(fields["min_length"]),
+        charset=str(fields["characters"]),
+    )
+
+
+def _discrete(fields: Any, _: int) -> Space[Any]:
+    return spaces.Discrete(
+        int(fields["n"]), start=int(fields["start"]), dtype=np.dtype(fields["dtype"]).type
+    )
+
+
+_BUILDERS: dict[str, Callable[[Any, int], Space[Any]]] = {
+    "Box": _box,
+    "Discrete": _discrete,
+    "MultiDiscrete": _multi_discrete,
+    "MultiBinary": _multi_binary,
+    "Text": _text,
+    "Dict": lambda fields, depth: spaces.Dict(
+        {str(key): _build(part, depth) for key, part in fields["spaces"]}
+    ),
+    "Tuple": lambda fields, depth: spaces.Tuple([_build(p, depth) for p in fields["spaces"]]),
+    "OneOf": lambda fields, depth: spaces.OneOf([_build(p, depth) for p in fields["spaces"]]),
+    "Sequence": lambda fields, depth: spaces.Sequence(
+        _build(fields["feature"], depth), stack=bool(fields["stack"])
+    ),
+    "Graph": lambda fields, depth: spaces.Graph(
+        _build(fields["node"], depth),
+        None if fields["edge"] is None else _build(fields["edge"], depth),
+    ),
+}

@@ -1,0 +1,287 @@
+"""``agym.serve()``: environments behind OpenEnv's protocol, for other processes and machines."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Self
+
+from agym import FaultPolicy, make_async
+from agym.agents.serving.door import MOST_HEADER, Door
+from agym.agents.serving.http import Endpoints
+from agym.agents.serving.limits import ServerLimits
+from agym.agents.serving.places import Places
+from agym.api.options.environments import EnvLike
+from agym.api.options.options import BackendLike, OnFault
+from agym.core._system.extras import require
+from agym.core._system.platform import allow_open_files
+from agym.core.protocol.arguments import check_count
+from agym.errors import ClosedError, UsageError, UsageTypeError
+
+# aiohttp reports each malformed request with a traceback, which nobody may want to see.
+HTTP_LOG = logging.getLogger("agym.serve.http")
+# What stands for all addresses of this machine is none to connect to; this one is among them.
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+# Connections that the system may hold before they are accepted.
+BACKLOG = 1024
+# What a program needs of open files beside its connections.
+OTHER_FILES = 512
+# An environment of a server may be replaced this often in a minute: clients can crash it.
+MOST_RESTARTS = 1000
+
+
+def serve(
+    env: EnvLike,
+    num_envs: int = 1,
+    *,
+    port: int = 0,
+    host: str = "127.0.0.1",
+    token: str | bool = True,
+    limits: ServerLimits | None = None,
+    backend: BackendLike = "auto",
+    workers: int | None = None,
+    timeout: float | None = None,
+    on_fault: OnFault | None = None,
+    **env_kwargs: Any,
+) -> Server:
+    """Serve environments to OpenEnv's clients and to :func:`agym.openenv`.
+
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.serve("CartPole-v1", 8) as server:
+        ...         return server.url.startswith("http://127.0.0.1:"), server.sessions
+        >>> agym.run(main())
+        (True, 0)
+
+    A client's session has one environment for itself. When the session ends, the environment is
+    free for the next one. While none is free, clients are told when to come again.
+
+    Args:
+        env: An id, a factory, or another of what :func:`agym.make` takes; also of coroutine
+            environments.
+        num_envs: Number of environments, and so of sessions at a time.
+        port: The port; 0 picks a free one.
+        host: The address to listen on. The default is for this machine alone, ``"0.0.0.0"`` for
+            all that can reach it.
+        token: What clients must send, as ``Authorization: Bearer TOKEN`` or as ``?token=TOKEN``;
+            ``True`` for a random one, ``False`` for none.
+        limits: What clients may do, by default ``ServerLimits()``.
+        backend: Where environments run, as in :func:`agym.make`. ``"process"`` is for environments
+            that compute, hang or crash: in processes of their own they hold up no session.
+        workers: Number of worker processes or threads.
+        timeout: Deadline of one operation, in seconds.
+        on_fault: What follows if an environment raises, hangs or loses its worker. By default it
+            is replaced. Its session is answered with an error and must reset; other sessions
+            of its worker continue where they were (``"replay"``).
+        **env_kwargs: For the environment, as in ``gymnasium.make``.
+
+    Returns:
+        The server, which ``async with`` starts and ends.
+
+    Raises:
+        UsageError: An argument is invalid.
+    """
+    return Server(
+        env, num_envs, port=port, host=host, token=token, limits=limits, backend=backend,
+        workers=workers, timeout=timeout, on_fault=on_fault, env_kwargs=env_kwargs,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ServerStats:
+    """What a server did so far.
+
+    Attributes:
+        sessions: Sessions that are open.
+        num_envs: Environments, and so the most sessions at a time.
+        served: Sessions that were opened.
+        refused: Sessions and requests that found all environments taken.
+        steps: Steps of all environments.
+    """
+
+    sessions: int
+    num_envs: int
+    served: int
+    refused: int
+    steps: int
+
+
+class Server:
+    """A server of environments, made by :func:`agym.serve`.
+
+    Attributes:
+        url: Its address, once it is started; this machine's own if it listens on all addresses.
+        token: What clients must send, ``None`` for nothing.
+    """
+
+    url: str
+
+    def __init__(
+        self,
+        env: EnvLike,
+        num_envs: int,
+        *,
+        port: int,
+        host: str,
+        token: str | bool,
+        limits: ServerLimits | None,
+        env_kwargs: dict[str, Any],
+        on_fault: OnFault | None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(host, str) or not host:
+            raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
+        if check_count("port", port, 0) > 65535:
+            raise UsageError(f"port={port} must be at most 65535")
+        if not isinstance(limits, ServerLimits | None):
+            raise UsageTypeError(f"limits={limits!r} must be an agym.ServerLimits")
+        self.token = _token(token)
+        self._address = host, port
+        self._limits = limits or ServerLimits()
+        self._name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+        if on_fault is None:
+            # Coroutines share no worker that could die, so nothing else need be brought back.
+            alone = inspect.iscoroutinefunction(getattr(env, "step", None))
+            on_fault = FaultPolicy("restart" if alone else "replay", max_restarts=MOST_RESTARTS)
+        self._envs = make_async(
+            env, check_count("num_envs", num_envs), autoreset="disabled", output="list",
+            on_fault=on_fault, **options, **env_kwargs,
+        )  # fmt: skip
+        self._web: Any = require("aiohttp.web", "serve")
+        self._stack = AsyncExitStack()
+        self._waiting: set[Door] = set()
+        self._endpoints: Endpoints | None = None
+
+    async def __aenter__(self) -> Self:
+        """Make the environments and listen.
+
+        Raises:
+            UsageError: The port is taken or not permitted.
+            EnvError: A constructor raised.
+        """
+        if self._endpoints is not None:
+            raise ClosedError("a server starts once: agym.serve(...) makes another")
+        async with AsyncExitStack() as stack:
+            envs = await stack.enter_async_context(self._envs)
+            places = Places(envs)
+            stack.push_async_callback(places.aclose)
+            host = self._address[0]
+            self._endpoints = Endpoints(
+                places, self._limits, token=self.token, host=host, metadata=self._metadata()
+            )
+            self._web_server = self._web.Server(
+                self._endpoints.handle,
+                request_factory=self._request,
+                access_log=None,
+                logger=HTTP_LOG,
+                keepalive_timeout=self._limits.request_timeout,
+                lingering_time=self._limits.request_timeout,
+                max_field_size=MOST_HEADER,
+            )
+            allow_open_files(places.total + self._limits.connections + OTHER_FILES)
+            await self._listen(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End all sessions, the environments and the workers. Idempotent."""
+        await self._stack.aclose()
+
+    async def forever(self) -> None:
+        """Wait until the caller's task is cancelled, as by Ctrl-C."""
+        await asyncio.get_running_loop().create_future()
+
+    @property
+    def sessions(self) -> int:
+        """Number of open sessions."""
+        return len(self._started.sessions)
+
+    def stats(self) -> ServerStats:
+        """Return what the server did so far."""
+        endpoints, stats = self._started, self._envs.stats()
+        steps = sum(env.steps for env in stats.envs)
+        return ServerStats(
+            self.sessions, self._envs.num_envs, endpoints.served, endpoints.refused, steps
+        )
+
+    @property
+    def _started(self) -> Endpoints:
+        if self._endpoints is None:
+            raise ClosedError("the server is not started: `async with agym.serve(...) as server:`")
+        return self._endpoints
+
+    # ---------------------------------------------------------------- parts
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        host, port = self._address
+        try:
+            listening = await asyncio.get_running_loop().create_server(
+                self._door, host, port, backlog=BACKLOG
+            )
+        except (OSError, OverflowError) as error:
+            raise UsageError(
+                f"cannot listen at host={host!r}, port={port!r}: {error}; take port=0 for a free"
+                " one"
+            ) from error
+        where, number, *_ = listening.sockets[0].getsockname()
+        where = LOOPBACK.get(where, where)
+        self.url = f"http://{f'[{where}]' if ':' in where else where}:{number}"
+        stack.push_async_callback(self._stop, listening)
+
+    async def _stop(self, listening: asyncio.Server) -> None:
+        listening.close()
+        for door in list(self._waiting):
+            door.close()
+        await self._started.close_sessions()
+        self._web_server.pre_shutdown()
+        await self._web_server.shutdown(1.0)
+        await listening.wait_closed()
+
+    def _door(self) -> Door:
+        endpoints = self._started
+        return Door(
+            self._web_server, self._waiting, self._is_full, self._limits.request_timeout,
+            lambda: endpoints.retry_after,
+        )  # fmt: skip
+
+    def _is_full(self) -> bool:
+        connections = len(self._waiting) + len(self._web_server.connections)
+        return connections >= self._envs.num_envs + self._limits.connections
+
+    def _request(self, *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        size = self._limits.message_bytes
+        return self._web.BaseRequest(*arguments, loop, client_max_size=size)
+
+    def _metadata(self) -> dict[str, Any]:
+        spec = self._envs.spec
+        name = spec.id if spec is not None else str(self._name)
+        version = str(spec.version) if spec is not None and spec.version is not None else None
+        return {
+            "name": name,
+            "description": f"{name}, served by agym",
+            "readme_content": None,
+            "version": version,
+            "author": None,
+            "documentation_url": None,
+        }
+
+
+def _token(token: str | bool) -> str | None:
+    if token is True:
+        return secrets.token_urlsafe(24)
+    if token is False:
+        return None
+    if not isinstance(token, str):
+        raise UsageTypeError(f"token={token!r} must be a text, True for a random one, or False")
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("token= must be letters, digits and signs of ASCII, without spaces")
+    return token

@@ -1,0 +1,72 @@
+"""Make Gymnasium vector environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from agym.api.options.build import build
+from agym.api.options.environments import EnvLike, find_spec, same_games
+from agym.api.options.names import check_option_names
+from agym.api.options.options import OPTION_NAMES, Autoreset, BackendLike, Infos, OnFault, Options
+from agym.api.vector.env import AgymVectorEnv
+from agym.core.protocol.arguments import check_count
+from agym.errors import UsageError
+
+
+def make_vec(
+    env: EnvLike,
+    num_envs: int | None = None,
+    *,
+    backend: BackendLike = "auto",
+    workers: int | None = None,
+    autoreset: Autoreset | AutoresetMode = "next_step",
+    copy: bool = True,
+    infos: Infos = "all",
+    episode_stats: bool = False,
+    timeout: float | None = None,
+    on_fault: OnFault = "raise",
+    rate_limit: float | None = None,
+    **env_kwargs: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """Make environments as a ``gymnasium.vector.VectorEnv``.
+
+    Example:
+        >>> import agym
+        >>> envs = agym.make_vec("CartPole-v1", 3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (3, 4)
+        >>> envs.close()
+
+    The arguments are those of :func:`make` without ``output``: results are arrays. For factories
+    whose spaces differ, use :class:`AgymVectorEnv` with ``observation_mode="different"``.
+
+    Returns:
+        The environments, constructed and ready for ``reset``: an :class:`AgymVectorEnv`. For the id
+        of a rule book, such as ``"agym/CartPole-v1"``, it is the vector environment of
+        :func:`vectorize` itself, which steps all games at once in the caller's thread, unless an
+        option needs more: any ``backend``, ``workers``, ``timeout``, ``on_fault``, ``infos``,
+        ``episode_stats`` or ``rate_limit``, ``autoreset="disabled"``, or ``copy=False``.
+
+    Raises:
+        UsageError: An argument is invalid.
+        Exception: The constructor's own exception.
+    """
+    if "output" in env_kwargs:
+        raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")
+    options = Options(
+        backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault,
+        rate_limit,
+    )  # fmt: skip
+    if options.needs_no_engine and same_games(env, env_kwargs):
+        check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=True)
+        count = 1 if num_envs is None else check_count("num_envs", num_envs)
+        program: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
+            find_spec(env), count, "vector_entry_point",
+            autoreset_mode=options.autoreset_mode, **env_kwargs,
+        )  # fmt: skip
+        return program
+    return AgymVectorEnv.over(build(env, num_envs, env_kwargs, options, vector_infos=True))

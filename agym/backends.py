@@ -1,0 +1,25 @@
+"""The option classes of the backends on which environments run, and the names of backends."""
+
+from agym.core.backends.options import (
+    Asyncio,
+    Auto,
+    BackendName,
+    BackendSpec,
+    Native,
+    Process,
+    Ray,
+    Serial,
+    Thread,
+)
+
+__all__ = [
+    "Asyncio",
+    "Auto",
+    "BackendName",
+    "BackendSpec",
+    "Native",
+    "Process",
+    "Ray",
+    "Serial",
+    "Thread",
+]

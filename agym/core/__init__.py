@@ -1,0 +1,1 @@
+"""What only contributors open: the rings below the APIs, from the system up to planning."""

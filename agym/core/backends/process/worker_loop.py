@@ -1,0 +1,413 @@
+"""The worker's end of a mailbox: it runs a host on what the caller's end posts.
+
+Steps come through the ring, everything else as messages; see ``backends/process/mailbox.py``.
+
+Coroutine environments complete operations one by one. An operation of several environments is
+reported when the last one has completed it, and until then every few milliseconds; but at once
+where a deadline or recovery asks who is late. Completions that are reported together are one
+message per operation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from agym.core._system.defer_signals import RECHECK_SECONDS
+from agym.core.backends.process.channel import Channel
+from agym.core.backends.process.doorbell import Doorbell
+from agym.core.backends.process.mailbox import (
+    ANSWERED,
+    CALLER_ASLEEP,
+    COMPLETED,
+    CROWDED,
+    DOWN,
+    ENTRY,
+    FINISHED,
+    POSTED,
+    RING,
+    SENT,
+    TAIL,
+    UP,
+    WORKER_ASLEEP,
+    SlotRange,
+)
+from agym.core.backends.process.serialization import Buffer, find_unsendable, pack, unpack
+from agym.core.backends.spinning import SpinPolicy
+from agym.core.hosts.base import Host
+from agym.core.hosts.loop_host import LoopHost, guarded
+from agym.core.hosts.states.env_state import EnvState
+from agym.core.hosts.sync_host import SyncHost
+from agym.core.protocol.arguments import runs
+from agym.core.protocol.frames import FrameShelf, ShelvedFrame
+from agym.core.protocol.infos.schema import Schema
+from agym.core.protocol.messages.completions import Completion, Description, Payload
+from agym.core.protocol.messages.failures import Failure
+from agym.core.protocol.messages.operations import (
+    CLOSE,
+    Close,
+    Extend,
+    Load,
+    Operation,
+    Render,
+    Shrink,
+    plain_step,
+)
+from agym.core.protocol.typing import Array
+from agym.core.protocol.value_copies import is_plain
+
+# Each message costs the caller a turn of its loop, on a core that the workers need.
+PATIENCE_SECONDS = 5e-3
+
+# ``poll`` takes milliseconds that fit into 32 bits.
+LONGEST_POLL_SECONDS = 3600.0
+
+
+class _Progress:
+    """The environments that completed an operation and were not reported; how many have not yet."""
+
+    __slots__ = ("left", "slots")
+
+    def __init__(self, width: int) -> None:
+        self.left = width
+        self.slots: list[int] = []
+
+
+class WorkerLoop:
+    """Runs a host on what is posted, until ``close``: by :meth:`serve`, or :meth:`run` on a loop.
+
+    It receives its first messages before any loop runs, since the environments decide on that.
+    """
+
+    # How long completions wait on a loop for the others of their operation.
+    patience = PATIENCE_SECONDS
+
+    def __init__(
+        self,
+        memory: Mapping[str, Array],
+        channel: Channel,
+        go_home: Callable[[float], None] | None,
+        watch: float,
+    ) -> None:
+        """Use the worker's end of a channel.
+
+        Args:
+            memory: The mailbox's.
+            channel: The channel's end.
+            go_home: Called after each wait, with the seconds of ``perf_counter``.
+            watch: How long to watch for the next operation before sleeping, in seconds.
+        """
+        self._words = words = memory["words"].data
+        self.shelf = FrameShelf(memory["frames"])
+        self._channel = channel
+        self._go_home = go_home
+        self._bell = Doorbell(words, WORKER_ASLEEP, CALLER_ASLEEP, channel)
+        self._spinning = SpinPolicy(watch)
+        self._inbox: deque[Buffer] = deque()
+        self._head = 0
+        self._received = 0
+        self._completed = 0
+        self._answered = 0
+
+    def serve(self, host: SyncHost) -> None:
+        """Run operations in the order of posting, until ``close`` or EOF."""
+
+        def run(operation: Operation) -> None:
+            self.answer(host.run(operation))
+
+        def step(number: int, start: int, stop: int, plane: int) -> None:
+            payload = host.step(start, stop, plane)
+            self._words[FINISHED] = time.perf_counter_ns()
+            if payload is not None:
+                self.answer(Completion(number, start, stop, payload))
+            else:
+                self._completed += 1
+                self._bell.publish(COMPLETED, self._completed)
+
+        while self._run_posted(host, run, step):
+            self._wait()
+
+    def _run_posted(
+        self,
+        host: Host,
+        run: Callable[[Operation], None],
+        step: Callable[[int, int, int, int], None],
+    ) -> bool:
+        """Run the operations that have been posted; return whether others may follow.
+
+        Args:
+            host: The host.
+            run: Runs an operation that came as a message.
+            step: Runs a step from the ring, by its number, start, stop and plane.
+        """
+        words, ring = self._words, host.stop - host.first
+        while not self._channel.ended:
+            tail = self._bell.read(TAIL)
+            if words[SENT] > self._received:
+                self._receive_all(words[SENT])
+            # A message comes before the steps that were posted after it.
+            if self._inbox and DOWN.unpack_from(self._inbox[0])[0] <= self._head:
+                operation = self.next_message()
+                if operation is None:
+                    continue
+                if isinstance(operation.message, Close):
+                    return False
+                if not self._prepare(operation, host):
+                    run(operation)
+            elif self._head < tail:
+                entry = RING + ENTRY * (self._head % ring)
+                number, packed, plane = words[entry], words[entry + 1], words[entry + 2]
+                self._head += 1
+                step(number, packed >> 32, packed & 0xFFFFFFFF, plane)
+            else:
+                return True
+        return False
+
+    def answer(self, completion: Completion) -> None:
+        """Send the completion of a whole operation; its bytes wake the caller."""
+        span = (completion.start, completion.start, completion.stop)
+        self.send(completion.number, [span], completion.payload)
+        self._channel.flush_all()
+
+    def send(self, number: int, spans: Sequence[SlotRange], payload: Payload | None) -> None:
+        """Send the spans that have completed of the operations with a number."""
+        flat = [bound for span in spans for bound in span]
+        head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
+        self._channel.send([head, *(() if payload is None else pack_payload(payload))])
+        self._answered += 1
+        self._words[ANSWERED] = self._answered
+
+    def next_message(self, doing: str = "reading its arguments") -> Operation | None:
+        """Wait for a message; report one that cannot be unpickled, and return ``None``.
+
+        Args:
+            doing: What the message is read for, for the failure.
+
+        Raises:
+            EOFError: The caller is gone.
+        """
+        self._receive_all(self._received + (not self._inbox))
+        if not self._inbox:
+            raise EOFError("the caller is gone")
+        payload = self._inbox.popleft()
+        try:
+            operation: Operation = unpack(memoryview(payload)[DOWN.size :])
+        except Exception as error:
+            _, number, start, stop = DOWN.unpack_from(payload)
+            problem = Failure.of(error, start, doing)
+            self.answer(Completion(number, start, stop, Payload(problems=[problem])))
+            return None
+        return operation
+
+    def closes_within(self, seconds: float) -> bool:
+        """Sleep, but only until ``close`` or EOF arrives; return whether that is so.
+
+        It is for an environment that may have to wait long, and would not read messages meanwhile.
+        """
+        end = time.monotonic() + seconds
+        while not self._channel.ended:
+            if any(DOWN.unpack_from(message)[1] == CLOSE for message in self._inbox):
+                break
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            self._channel.wait(min(left, LONGEST_POLL_SECONDS))
+            self._receive()
+        return True
+
+    def _prepare(self, operation: Operation, host: Host) -> bool:
+        """Do what an operation says about the host's memory.
+
+        Returns:
+            Whether that is all: planes were added or removed, which has no completion.
+        """
+        message = operation.message
+        if isinstance(message, Extend):
+            host.table.extend(message.planes, self._channel.next_descriptor()).arena.close()
+            return True
+        if isinstance(message, Shrink):
+            host.table.shrink(message.first)
+            return True
+        if isinstance(message, Render):
+            self.shelf.take_back(message.shelf)
+        return False
+
+    def _receive_all(self, sent: int) -> None:
+        """Read until ``sent`` messages have arrived; they are on the way."""
+        while self._received < sent and not self._channel.ended:
+            self._receive()
+            if self._received < sent:
+                self._channel.wait(RECHECK_SECONDS)
+
+    def _receive(self) -> None:
+        messages = self._channel.drain()
+        self._received += len(messages)
+        self._inbox.extend(messages)
+
+    def _news(self) -> bool:
+        words = self._words
+        return words[TAIL] != self._head or words[SENT] != self._received or bool(self._inbox)
+
+    def _wait(self) -> None:
+        words, spinning = self._words, self._spinning
+        spinning.learn()
+        begun = time.perf_counter()
+        if begun < spinning.crowded_until:
+            words[CROWDED] = int(spinning.crowded_until * 1e9)
+        slept = not spinning.spin(self._news)
+        if slept:
+            self._bell.park()
+            while not self._news() and not self._channel.ended:
+                # Sleep first: reading might consume a bell that arrived since the last check.
+                self._channel.wait(RECHECK_SECONDS)
+                self._receive()
+            self._bell.unpark()
+        now = time.perf_counter()
+        spinning.note(begun, now, slept=slept, due=words[POSTED] * 1e-9)
+        if self._go_home is not None and now >= spinning.crowded_until:
+            self._go_home(now)
+
+    # ---------------------------------------------------------------- on an event loop
+
+    async def run(self, host: LoopHost) -> None:
+        """Start operations on the running loop, in the order of posting, until ``close`` or EOF."""
+        self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
+        # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
+        # each of which is sent by itself, so that its environment is known.
+        self._payloads: dict[int, Payload] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._problems: list[tuple[int, SlotRange, Payload]] = []
+        self._sending: asyncio.Handle | None = None
+        self._is_urgent = False
+        self._bell.park()  # permanently: the loop sleeps on the channel, so each post must ring
+        descriptor = self._channel.fileno()
+        self._loop.add_reader(descriptor, guarded, self.fail, self._begin_posted, host)
+        try:
+            self._begin_posted(host)
+            await self._closed
+        finally:
+            self._loop.remove_reader(self._channel.fileno())
+            self._loop.remove_writer(self._channel.fileno())
+
+    def fail(self, error: BaseException) -> None:
+        """End the process, which the caller notices: some operation would never complete."""
+        if not self._closed.done():
+            self._closed.set_exception(error)
+
+    def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
+        """Record that an environment has completed an operation."""
+        number, start, stop, message = operation
+        progress = self._progress.get((number, start))
+        if progress is None:
+            progress = self._progress[number, start] = _Progress(stop - start)
+        progress.left -= 1
+        if payload is None:
+            progress.slots.append(slot)
+        else:
+            self._add(number, start, slot, payload, progress)
+        if self._sending is None or not (progress.left or self._is_urgent):
+            self._send_in(self.patience if progress.left else 0.0)
+        if isinstance(message, Load):
+            self._send_ended()  # before the environment's next completion
+
+    def _add(
+        self, number: int, start: int, slot: int, payload: Payload, progress: _Progress
+    ) -> None:
+        self._schemas.update(payload.schemas)
+        payload.schemas = {}
+        if payload.problems:
+            self._problems.append((number, (start, slot, slot + 1), payload))
+            return
+        progress.slots.append(slot)
+        merged = self._payloads.get(number)
+        if merged is None:
+            self._payloads[number] = payload
+        else:
+            merged.merge(payload)
+
+    def _send_in(self, seconds: float) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+        self._is_urgent = not seconds
+        self._sending = self._loop.call_later(seconds, guarded, self.fail, self._send_ended)
+
+    def _begin_posted(self, host: LoopHost) -> None:
+        def step(number: int, start: int, stop: int, plane: int) -> None:
+            host.begin(Operation(number, start, stop, plain_step(plane)))
+
+        self._receive()
+        if not (self._run_posted(host, host.begin, step) or self._closed.done()):
+            self._closed.set_result(None)
+
+    def _send_ended(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        spans: dict[int, list[SlotRange]] = {}
+        over: dict[int, int] = {}  # the latest operation that has ended, by its start
+        for (number, start), progress in self._progress.items():
+            if progress.slots:
+                ended = runs(tuple(sorted(progress.slots)))
+                spans.setdefault(number, []).extend((start, ids.start, ids.stop) for ids in ended)
+                progress.slots.clear()
+            if not progress.left:
+                over[start] = max(number, over.get(start, number))
+        if over:  # older ones are over, too: what is left of them was given up
+            self._progress = {
+                key: progress
+                for key, progress in self._progress.items()
+                if key[0] > over.get(key[1], -1)
+            }
+        payloads, self._payloads = self._payloads, {}
+        problems, self._problems = self._problems, []
+        answers = [(number, ids, payloads.get(number)) for number, ids in spans.items()]
+        answers += [(number, [span], payload) for number, span, payload in problems]
+        for number, ids, payload in answers:
+            if self._schemas:  # they must arrive before infos that use them
+                payload = payload or Payload()
+                payload.schemas, self._schemas = self._schemas, {}
+            self.send(number, ids, payload)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what the channel accepts now, and the rest when it is writable."""
+        self._channel.flush()
+        if self._channel.backlog and not self._channel.ended:
+            self._loop.add_writer(self._channel.fileno(), guarded, self.fail, self._flush)
+        else:
+            self._loop.remove_writer(self._channel.fileno())
+
+
+def pack_payload(payload: Payload) -> list[Buffer]:
+    """Pack a payload; a value that cannot be sent becomes a failure of its environment."""
+    answers: dict[str, dict[int, Any]] = {
+        "info": payload.infos,
+        "observation": payload.objects,
+        "final observation": payload.final_objects,
+        "what it gave": payload.values,
+    }
+    for name, by_id in answers.items():
+        for env_id, answer in [*by_id.items()]:
+            if isinstance(answer, EnvState) and is_plain(answer.info):
+                with suppress(Exception):
+                    by_id[env_id] = answer.packed()
+                    continue
+            if is_plain(answer) or isinstance(answer, Description | ShelvedFrame):
+                continue
+            if unsendable := find_unsendable(answer, name):
+                where, why = unsendable
+                error = TypeError(
+                    f"{where} cannot be sent to another process ({type(why).__name__}: {why}):"
+                    " leave it out, or take backend='thread' or 'serial'"
+                )
+                error.__cause__ = why
+                del by_id[env_id]
+                payload.problems.append(Failure.of(error, env_id, "sending its answer"))
+    return pack(payload)

@@ -1,0 +1,293 @@
+"""Starts, watches and ends worker processes.
+
+The life cycle is aiomultiprocess's: a :class:`aiomultiprocess.Process` that runs an initializer,
+and then one coroutine on a uvloop loop. Two things differ from its constructor: the start method is
+each worker's own instead of a module global, and there is no ``Manager``, which would be one more
+process with a listening socket, for a result that nobody reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import types
+from asyncio import AbstractEventLoop, new_event_loop
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing import process as processes
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import aiomultiprocess
+from aiomultiprocess.types import Unit
+
+from agym.core._system.fork_safety import abandon_in_forks, forking_worker
+from agym.core._system.pickling import Preceded
+from agym.core._system.platform import WORKER_PROCESSES
+from agym.core._system.pygame_support import headless
+from agym.core.backends.process.parent_watch import arm
+from agym.errors import UsageError
+
+try:
+    import uvloop
+except ImportError:  # on Windows
+    uvloop = None  # type: ignore[assignment]
+
+# Sizes of native thread pools: NumPy's, torch's, and others' that environments import.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+
+_starting = threading.Lock()
+
+
+class Work(Protocol):
+    """What a worker process does: both methods of one object, in the process."""
+
+    def begin(self) -> None:
+        """Run first, while no event loop runs."""
+
+    async def run(self) -> None:
+        """Run second, on an event loop."""
+
+
+class WorkerProcess(aiomultiprocess.Process):
+    """A process that runs a :class:`Work`.
+
+    Attributes:
+        ended: A file descriptor that becomes readable when the process has ended.
+    """
+
+    ended: int
+    _pidfd: int | None = None
+
+    def __init__(self, work: Work, *, name: str, start_method: str) -> None:
+        self._theirs, self._parent_pipe = multiprocessing.Pipe(duplex=False)
+        forks = start_method == "fork"
+        unit = Unit(
+            target=work.run,
+            args=(),
+            kwargs={},
+            namespace=None,
+            # Others watch the parent before they import agym; see `_prepared`.
+            initializer=partial(_begin_forked, self._theirs, work) if forks else work.begin,
+            loop_initializer=own_loop,
+        )
+        self._method = start_method
+        context: Any = multiprocessing.get_context(start_method)
+        self.aio_process = context.Process(
+            target=aiomultiprocess.Process.run_async,
+            args=(unit if forks else _prepared(unit, self._theirs),),
+            name=name,
+        )
+
+    def start(self) -> None:
+        """Start the process without the caller's ``__main__``, so that no guard is needed there.
+
+        A forked process has a copy of it, in which strings such as ``"__main__:MyEnv"`` resolve.
+        """
+        # First, since starting the tracker would unblock interrupts.
+        resource_tracker.ensure_running()
+        abandon_in_forks(self)
+        try:
+            main = contextlib.nullcontext() if self._method == "fork" else _blank_main()
+            with _starting, main, _interrupts_blocked(), forking_worker():
+                if self._method == "forkserver":
+                    _ensure_fork_server()
+                super().start()
+        except BaseException:
+            self._parent_pipe.close()
+            raise
+        finally:
+            self._theirs.close()
+        self.ended = self._watch()
+
+    def _watch(self) -> int:
+        """Return a descriptor that becomes readable when the process ends.
+
+        Multiprocessing's sentinel is a pipe, which the worker's own children may keep open.
+        """
+        if hasattr(os, "pidfd_open"):
+            with contextlib.suppress(OSError):  # it has ended and been reaped already
+                self._pidfd = os.pidfd_open(self.pid)
+                return self._pidfd
+        descriptor: int = self.aio_process.sentinel
+        return descriptor
+
+    def close(self) -> None:
+        """Release a process that has ended."""
+        super().close()
+        self._parent_pipe.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def abandon(self) -> None:
+        """Drop the process in a forked child, whose exit must not wait for it."""
+        self._parent_pipe.close()
+        processes._children.discard(self.aio_process)  # type: ignore[attr-defined]
+
+    def reap(self, timeout: float) -> int | None:
+        """Wait until the process has ended; return its exit code, ``None`` if it has not."""
+        self.aio_process.join(timeout)
+        code: int | None = self.exitcode
+        return code
+
+
+def _prepared(unit: Unit, theirs: Connection) -> Preceded:
+    """Return a unit that prepares the process it is unpickled in, before anything is imported.
+
+    The caps of thread pools must be in the environment before NumPy is imported, so before the
+    target, which imports agym, is unpickled; the parent's environment must not change. The watch
+    on the parent starts before that too, since imports take long.
+    """
+    source = inspect.getsource(sys.modules[arm.__module__])
+    # The caller's settings: a fork server still has those of its own start.
+    code = f"{source}\nos.environ.update({worker_variables()!r})\narm(theirs)\n"
+    return Preceded(unit, exec, code, {"theirs": theirs})
+
+
+def _ensure_fork_server() -> None:
+    """Start multiprocessing's fork server, unless it is running, and leave no file of it behind.
+
+    The server listens on a socket with a name in a temporary folder. Python removes it when this
+    process exits, but not when it is killed. Only this process has to reach the socket: so it keeps
+    a descriptor of the file, and removes the name at once.
+    """
+    server: Any = forkserver._forkserver
+    if not hasattr(os, "O_PATH"):  # macOS
+        server.ensure_running()
+        return
+    config: Any = processes.current_process()._config  # type: ignore[attr-defined]
+    before = config.get("tempdir")
+    with tempfile.TemporaryDirectory(prefix="agym-") as folder:
+        config["tempdir"] = folder  # where multiprocessing puts its sockets
+        try:
+            server.ensure_running()
+        finally:
+            config["tempdir"] = before
+        address = server._forkserver_address
+        if address.startswith(folder):
+            handle = os.open(address, os.O_PATH | os.O_CLOEXEC)
+            server._forkserver_address = f"/proc/self/fd/{handle}"
+
+
+def _begin_forked(pipe: Connection, work: Work) -> None:
+    arm(pipe)
+    work.begin()
+
+
+def worker_variables() -> dict[str, str]:
+    """Return the environment variables of workers that differ from this process's."""
+    return {**thread_caps(), **headless()}
+
+
+def thread_caps() -> dict[str, str]:
+    """Return the variables that limit a worker's thread pools to one core.
+
+    What is set for this process, and so for its children, stays. The first variable is the
+    default of the others.
+    """
+    general = os.environ.get(THREAD_VARIABLES[0]) or "1"
+    others = general.partition(",")[0]  # OpenMP's may list one per nesting level
+    rest = {name: os.environ.get(name) or others for name in THREAD_VARIABLES[1:]}
+    return {THREAD_VARIABLES[0]: general, **rest}
+
+
+def cap_threads() -> None:
+    """Limit this worker's thread pools to one core, unless their libraries are loaded already.
+
+    After a fork they may be. Torch can be limited then; others keep their pools.
+    """
+    os.environ.update(worker_variables())
+    set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
+    if set_threads is not None and os.environ["OMP_NUM_THREADS"] == "1":
+        set_threads(1)
+
+
+@contextlib.contextmanager
+def _blank_main() -> Iterator[None]:
+    """Hide the main module from multiprocessing, which would run it again in the worker."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C; a process started meanwhile inherits that, until it ignores Ctrl-C."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def set_worker_signals() -> None:
+    """Ignore Ctrl-C in a worker, and end at SIGTERM, whatever handlers a fork has inherited.
+
+    The whole process group gets Ctrl-C, and the caller acts on it. A handler of the caller's (Ray
+    installs one) would run inside an environment's ``close`` and be reported as its failure.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+
+
+def new_loop() -> AbstractEventLoop:
+    """Return a new event loop: uvloop's where it is installed."""
+    return uvloop.new_event_loop() if uvloop is not None else new_event_loop()
+
+
+def own_loop() -> AbstractEventLoop:
+    """Return a new event loop that does not report slow callbacks.
+
+    In asyncio's debug mode (``python -X dev``) loops report callbacks that take over 0.1 s; here
+    these are environments that compute, and the starts of workers.
+    """
+    loop = new_loop()
+    loop.slow_callback_duration = math.inf
+    return loop
+
+
+def check_daemon() -> None:
+    """Refuse to start workers from a daemonic process.
+
+    Raises:
+        UsageError: This process is a daemonic one of multiprocessing's.
+    """
+    if multiprocessing.current_process().daemon:
+        raise UsageError(
+            "backend='process' starts worker processes, which a daemonic process may not, such as"
+            " this one or those of multiprocessing.Pool: take backend='thread' or 'serial' here, or"
+            " start this process with daemon=False, as concurrent.futures does"
+        )
+
+
+def check_platform() -> None:
+    """Refuse to start workers where sockets do not pass descriptors, as on Windows.
+
+    Raises:
+        UsageError: Worker processes cannot run on this system.
+    """
+    if not WORKER_PROCESSES:
+        raise UsageError(
+            "backend='process' needs Linux or macOS, whose sockets can pass descriptors: use"
+            " backend='thread' or 'serial' on this system"
+        )

@@ -1,0 +1,179 @@
+"""The actor of ``backend="ray"``: it runs some environments, and replies with completions.
+
+Gymnasium's environments run in the thread in which Ray calls ``run``. Coroutine environments run on
+an event loop in a thread, and worker processes (``workers_per_node``) have a thread of their own::
+
+    driver                                          actor
+    run(operation, actions) -------------------->   InThisThread, LoopPort, or PoolBridge -- pool
+    <------------------ completions: a reply ----   ReplyBuffer
+    listen() ----------------------------------->   ReplyBuffer
+    <------------------ later completions -------   '--  waits until there are some
+
+``listen`` is always under way, in a thread of its own, so its failure tells the driver that the
+actor died. Replies are numbered, since two may overtake each other.
+
+This module imports neither Ray nor the driver's ``__main__``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from agym.core.backends.loop import LoopPort
+from agym.core.backends.options import Process, Ray
+from agym.core.backends.port import BackendOptions, close_host, open_host
+from agym.core.backends.process.process_pool import ProcessPool
+from agym.core.backends.process.serialization import Sealed, unseal
+from agym.core.backends.process.worker_process import cap_threads
+from agym.core.backends.ray.pool_bridge import PoolBridge
+from agym.core.backends.ray.reply_buffer import ReplyBuffer
+from agym.core.hosts.factories import describe_first, reraise
+from agym.core.hosts.loop_host import guarded
+from agym.core.hosts.sync_host import SyncHost
+from agym.core.protocol.messages.completions import Completion
+from agym.core.protocol.messages.operations import CLOSE, Attach, Make, Operation
+from agym.core.protocol.metrics.gauges import ENV_GAUGES
+from agym.core.protocol.table import SlotTable
+
+# How often to reply while sent steps run one by one.
+REPLY_SECONDS = 1e-3
+
+
+class RayActor:
+    """Runs environments of a range. Ray makes an actor of it, which must have no coroutines.
+
+    Attributes:
+        replies: Collects the completions.
+        runner: Runs the environments.
+    """
+
+    runner: InThisThread | LoopPort | PoolBridge
+
+    def __init__(self) -> None:
+        cap_threads()
+        self.replies = ReplyBuffer()
+
+    def run(self, sealed: Sealed) -> Sealed:
+        """Run an operation, or have it run; return what has completed."""
+        operation, actions = unseal(sealed, copy=True)
+        message = operation.message
+        if isinstance(message, Make):
+            self._make(operation, _read(message.options, operation))
+            return self.replies.take()
+        self.replies.opened.wait()
+        if isinstance(message, Attach):
+            self._attach(message)
+            return self.replies.take()
+        self.replies.expect(operation, actions)
+        if operation.number == CLOSE:
+            self.runner.close()
+        else:
+            self.runner.post(operation)
+        return self.replies.take()
+
+    def listen(self) -> Sealed:
+        """Wait for completions that no ``run`` returns."""
+        return self.replies.wait()
+
+    def _make(self, make: Operation, options: BackendOptions) -> None:
+        """Make the environments; their kind decides where they run."""
+        replies, spec = self.replies, options.spec_as(Ray)
+        ids = range(make.start, make.stop)
+        replies.hosts = [ids]
+        replies.report_each = options.track_running
+        if spec.workers_per_node is not None:
+            processes = Process(workers=spec.workers_per_node, max_concurrency=spec.max_concurrency)
+            pool = ProcessPool(replace(options, spec=processes))
+            replies.hosts = pool.ranges
+            self.runner = PoolBridge(pool, replies)
+        else:
+            coroutines, factories = describe_first(options.factories)
+            options = replace(options, factories=factories, blocking=True)
+            if coroutines:
+                outbox: Any = LoopReplies(replies)
+                self.runner = LoopPort(0, ids, options, outbox)
+            else:
+                self.runner = InThisThread(options, ids, replies)
+        self.runner.start(make)
+
+    def _attach(self, attach: Attach) -> None:
+        """Lay out a table like the driver's, of which only this actor's rows are used."""
+        description = self.replies.description
+        if description is None:
+            return  # construction failed
+        table = SlotTable(
+            *description.layouts,
+            attach.num_envs,
+            final=attach.final,
+            shared=isinstance(self.runner, PoolBridge),
+        )
+        ids = self.replies.ids
+        for name in ENV_GAUGES:
+            table.gauges.arrays[name][ids.start : ids.stop] = attach.gauges[name]
+        self.replies.table = table
+        self.runner.attach(table)
+        # Objects that exist now stay: the garbage collector need not scan them again.
+        gc.collect()
+        gc.freeze()
+
+
+class InThisThread:
+    """Runs Gymnasium environments in the thread that calls it."""
+
+    def __init__(self, options: BackendOptions, ids: range, replies: ReplyBuffer) -> None:
+        self._replies = replies
+        self._host = options.host(SyncHost, ids, catch=BaseException)
+        self.attach = self._host.attach
+
+    def start(self, make: Operation) -> None:
+        self._replies.add([open_host(self._host, make.number)])
+
+    def post(self, operation: Operation) -> None:
+        """Run an operation; of sent steps, tell now and then which are done."""
+        host, begun = self._host, time.perf_counter()
+        for piece in operation.split(range(host.first, host.stop)):
+            if time.perf_counter() - begun > REPLY_SECONDS:
+                self._replies.ring()
+                begun = time.perf_counter()
+            self._replies.add([host.run(piece)])
+
+    def close(self) -> None:
+        self._replies.add([close_host(self._host)])
+
+
+class LoopReplies:
+    """The outbox of a :class:`LoopPort`: what is put in one turn of the loop is sent together."""
+
+    def __init__(self, replies: ReplyBuffer) -> None:
+        self._replies = replies
+        self._done: list[Completion] = []
+
+    def put(self, _: LoopPort, done: Completion | BaseException) -> None:
+        if not isinstance(done, Completion):
+            self._replies.fail(done)
+            return
+        if not self._done:
+            asyncio.get_running_loop().call_soon(guarded, self._replies.fail, self.ring)
+        self._done.append(done)
+
+    def ring(self) -> None:
+        done, self._done = self._done, []
+        self._replies.add(done)
+        self._replies.ring()
+
+
+def _read(sealed: Sealed, make: Operation) -> BackendOptions:
+    """Unseal the options; a failure is raised by each factory, as by a constructor."""
+    try:
+        options: BackendOptions = unseal(sealed, copy=True)
+    except Exception as error:
+        failing = [partial(reraise, error)] * (make.stop - make.start)
+        return BackendOptions(failing, AutoresetMode.DISABLED, first=make.start)
+    return options

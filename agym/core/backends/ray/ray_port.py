@@ -1,0 +1,242 @@
+"""The driver's end of an actor: what it was sent, and its replies in order."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from pickle import PickleBuffer
+from typing import Any, NamedTuple
+
+from agym.core.backends.outbox import Outbox
+from agym.core.backends.port import BackendOptions, Force, Port
+from agym.core.backends.process.serialization import Sealed, seal, unseal
+from agym.core.backends.ray.actor_group import LISTEN, ActorGroup
+from agym.core.backends.ray.reply_buffer import Reply
+from agym.core.protocol.messages.completions import Completion, Payload
+from agym.core.protocol.messages.failures import Failure, WorkerDeath
+from agym.core.protocol.messages.operations import (
+    CLOSE,
+    FAULT,
+    OPEN,
+    Attach,
+    Close,
+    Operation,
+    Step,
+)
+from agym.core.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
+from agym.core.protocol.table import SlotTable
+from agym.core.protocol.transfer import put_rows
+
+# How often to start an actor whose node is lost before it runs: Ray takes a while to notice.
+MOST_LAUNCHES = 20
+
+# Gauges that are times by the actor's clock.
+_TIMES = ("began", "ended")
+
+
+class ActorReply(NamedTuple):
+    """The answer to a call of an actor.
+
+    Attributes:
+        actor: The actor that was called; another may have been launched since.
+        future: The reply, or why there is none.
+        listening: It was a call of ``listen``.
+    """
+
+    actor: Any
+    future: Any
+    listening: bool
+
+
+class ActorEnded(Exception):
+    """Says why an actor is gone."""
+
+
+class RayPort(Port):
+    """An actor, from its start to its end.
+
+    Attributes:
+        actor: Ray's handle.
+        group: What starts and kills it.
+    """
+
+    replaceable = True
+    splits = False
+
+    group: ActorGroup
+    actor: Any = None
+    pid = 0  # unknown; ``None`` would mean a thread
+
+    def __init__(self, worker: int, ids: range, options: BackendOptions, outbox: Outbox) -> None:
+        super().__init__(worker, ids, options, outbox)
+        # Messages sent before its first reply.
+        self._first: list[Sealed] = []
+        self._launches = 0
+        self._next = 0
+        self._host: str | None = None
+        self._replies: dict[int, Reply] = {}
+        # Its clock plus this is ours.
+        self._offset: int | None = None
+        self._table: SlotTable | None = None
+        # The death of a worker process in it, which it does not survive.
+        self._because: WorkerDeath | None = None
+
+    # ---------------------------------------------------------------- to the actor
+
+    def start(self, make: Operation, sealed: Sealed = b"") -> None:
+        """Start an actor, and listen to it; its answers go to the outbox."""
+        self._first.append(sealed)
+        self._launch()
+
+    def _launch(self) -> None:
+        """Start an actor, or start it again if it never ran."""
+        self._launches += 1
+        self.actor = self.group.start(self.worker)
+        self._listen()
+        for message in self._first:
+            self._await(self.actor.run.remote(message))
+
+    def attach(self, table: SlotTable) -> None:
+        """Store the table, and have the actor make its own."""
+        self._table = table
+        ids, arrays = self.ids, table.gauges.arrays
+        table.gauges.settle([ids])  # keep the counts so far
+        gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
+        message = Attach(table.num_envs, table.final, gauges=gauges)
+        attach = Operation(OPEN, 0, table.num_envs, message)
+        self.post(attach, seal((attach, ())))
+
+    def pack(self, part: Operation) -> Sealed:
+        """Seal an operation with its actions."""
+        message, actions = part.message, []
+        if isinstance(message, Step) and self._table is not None:
+            actions = [block[part.start : part.stop] for block in self._table.actions]
+        by_value = not (isinstance(message, Step) and message.parts is None)
+        return seal((part, actions), by_value=by_value, parts=part.given())
+
+    def post(self, operation: Operation, sealed: Sealed = b"") -> None:
+        """Send a sealed operation; if that fails, the actor counts as dead."""
+        if not self.pid:
+            self._first.append(sealed)
+        try:
+            self._await(self.actor.run.remote(sealed))
+        except Exception as error:
+            self.report(error)
+
+    def close(self, force: Force = Force.NONE) -> None:
+        """Ask the actor to close, or kill it: Ray ends it at once."""
+        if self.ended:
+            return
+        if force is not Force.NONE:
+            self.report(ActorEnded("it did not close its environments in time"))
+            return
+        closing = Operation(CLOSE, self.ids.start, self.ids.stop, Close())
+        self.record(closing)
+        self.post(closing, seal((closing, ())))
+
+    def _listen(self) -> None:
+        calling = self.actor.listen.options(concurrency_group=LISTEN)
+        self._await(calling.remote(), listening=True)
+
+    def _await(self, answer: Any, *, listening: bool = False) -> None:
+        actor = self.actor
+        answer.future().add_done_callback(
+            lambda done: self.outbox.put(self, ActorReply(actor, done, listening))
+        )
+
+    # ---------------------------------------------------------------- from the actor
+
+    @property
+    def local_pid(self) -> int | None:
+        return self.pid if self._host == platform.node() else None
+
+    def take(self, item: ActorReply) -> Iterator[Completion]:
+        """Yield the completions of an answer, and of later replies that arrived before it.
+
+        Raises:
+            Exception: Ray's, if there is no reply: the actor is gone.
+        """
+        if item.actor is not self.actor:
+            return
+        try:
+            sealed: Sealed = item.future.result()
+            reply: Reply | None = unseal(sealed) if sealed else None
+        except Exception as error:
+            starting = not self.pid and self._launches < MOST_LAUNCHES
+            if starting and self.group.never_ran(error):
+                self.kill()  # it might start after all
+                self._launch()
+                return
+            raise
+        if item.listening and not self.closed:
+            self._listen()
+        if reply is not None:
+            self._replies[reply.number] = reply
+        while self._next in self._replies:
+            reply = self._replies.pop(self._next)
+            self._next += 1
+            yield from self._take_reply(reply)
+
+    def _take_reply(self, reply: Reply) -> Iterator[Completion]:
+        self.pid, self._host = reply.pid, reply.host
+        self._first.clear()
+        if self._table is not None:
+            for transfer in reply.transfers:
+                put_rows(self._table, transfer)
+            self._take_gauges(reply, self._table)
+        for number, start, stop, packed in reply.completions:
+            payload = None if packed is None else _unpack(packed, start)
+            if number == FAULT and payload is not None:
+                (death,) = (each for each in payload.problems if isinstance(each, WorkerDeath))
+                self._because, self.exitcode = death, death.exitcode
+                raise ActorEnded(f"since its worker process {death.pid} died: {death.reason}")
+            self.settle(number, start, stop)
+            yield Completion(number, start, stop, payload)
+            if number == CLOSE:
+                self.kill()
+
+    def _take_gauges(self, reply: Reply, table: SlotTable) -> None:
+        arrays, ids = table.gauges.arrays, self.ids
+        offset = clock() - reply.clock
+        # The fastest message so far tells best how the clocks differ.
+        self._offset = offset if self._offset is None else min(offset, self._offset)
+        for name, value in zip(HOST_GAUGES, reply.gauges, strict=False):
+            arrays[name][ids.start] = value + (self._offset if name in _TIMES else 0)
+        if reply.env_gauges is not None:
+            for name in ENV_GAUGES:
+                arrays[name][ids.start : ids.stop] = reply.env_gauges[name]
+
+    # ---------------------------------------------------------------- its end
+
+    def kill(self) -> None:
+        self.group.kill(self.actor)
+
+    def release(self) -> None:
+        self.kill()
+
+    def explain(self, error: BaseException | None) -> str:
+        assert error is not None
+        return str(error) if isinstance(error, ActorEnded) else self.group.describe(error)
+
+    @property
+    def running(self) -> int | None:
+        return None if self._because is None else self._because.running
+
+    def doing(self) -> dict[int, str]:
+        """Return what each environment does, which is idle if another's worker process died."""
+        doing = super().doing()
+        if self._because is not None:
+            for i in {*self.ids}.difference(self._because.env_ids):
+                name = doing[i].removeprefix("idle after ")
+                doing[i] = f"idle after {name}"
+        return doing
+
+
+def _unpack(packed: Sequence[PickleBuffer], start: int) -> Payload:
+    """Unpack a payload, whose arrays get memory of their own."""
+    _, *parts = packed
+    try:
+        payload: Payload = unseal(parts, copy=True)
+    except Exception as error:
+        return Payload(problems=[Failure.of(error, start, "sending its answer")])
+    return payload

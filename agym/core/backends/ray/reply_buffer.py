@@ -1,0 +1,223 @@
+"""Collects an actor's completions until they are sent to the driver as one reply."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pickle import PickleBuffer
+from typing import NamedTuple
+
+from agym.core.backends.process.serialization import Sealed, seal
+from agym.core.backends.process.worker_loop import pack_payload
+from agym.core.protocol.messages.completions import (
+    Completion,
+    Description,
+    Payload,
+    join_neighbours,
+)
+from agym.core.protocol.messages.operations import CLOSE, Operation, Step
+from agym.core.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
+from agym.core.protocol.table import SlotTable
+from agym.core.protocol.transfer import RowTransfer, take_rows
+from agym.core.protocol.typing import Array
+
+# How often the gauges of single environments are sent.
+GAUGE_SECONDS = 1.0
+
+
+class Reply(NamedTuple):
+    """A reply of an actor.
+
+    Attributes:
+        number: Replies of an actor are numbered from 0 on.
+        completions: Number, start and stop of each, and its payload, if any, packed by itself.
+        transfers: The rows that they wrote.
+        pid: The actor's process.
+        host: The actor's machine.
+        clock: The actor's clock, to which ``began`` and ``ended`` among the gauges refer.
+        gauges: Those of its (first) host.
+        env_gauges: Those of its environments, every ``GAUGE_SECONDS``.
+    """
+
+    number: int
+    completions: list[tuple[int, int, int, list[PickleBuffer] | None]]
+    transfers: list[RowTransfer]
+    pid: int
+    host: str
+    clock: int
+    gauges: list[int]
+    env_gauges: dict[str, Array] | None
+
+
+@dataclass
+class _Pending:
+    """An operation that has begun.
+
+    Attributes:
+        each: Send each completion as soon as possible. Otherwise they are held back until the last
+            one: a message takes longer than many a step.
+        parts: The environments of its parts, each with the plane that they write, if any.
+        left: How many environments have not completed it.
+        done: The completions that are held back.
+    """
+
+    each: bool
+    parts: list[tuple[range, int | None]] = field(default_factory=list)
+    left: int = 0
+    done: list[Completion] = field(default_factory=list)
+
+
+class ReplyBuffer:
+    """Collects completions; any thread adds, one waits.
+
+    Attributes:
+        hosts: The environments of each of the actor's hosts.
+        table: The actor's table, once attached.
+        description: What the environments are like, once made.
+        opened: The environments are made, or could not be.
+        report_each: Send each environment's completion as soon as possible.
+    """
+
+    report_each = False
+
+    hosts: Sequence[range] = ()
+    table: SlotTable | None = None
+    description: Description | None = None
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._rung = False
+        self._error: BaseException | None = None
+        self.opened = threading.Event()
+        self._pending: dict[int, _Pending] = {}
+        # What the next reply has: completions, and by plane the rows that they wrote.
+        self._completions: list[Completion] = []
+        self._rows: dict[int, list[range]] = {}
+        self._number = 0
+        self._info_bytes = 0
+        self._gauged = 0.0
+
+    @property
+    def ids(self) -> range:
+        """The actor's environments."""
+        return range(self.hosts[0].start, self.hosts[-1].stop)
+
+    def expect(self, operation: Operation, actions: Sequence[Array]) -> None:
+        """Prepare for an operation that is about to begin, and store its actions."""
+        number, start, stop, message = operation
+        if isinstance(message, Step) and self.table is not None:
+            for block, rows in zip(self.table.actions, actions, strict=True):
+                block[start:stop] = rows
+        sent = isinstance(message, Step) and message.sent
+        # The driver ends the actor once it has closed any of its environments.
+        each = sent or (self.report_each and number != CLOSE)
+        with self._news:
+            pending = self._pending.setdefault(number, _Pending(each))
+            pending.parts.append((range(start, stop), getattr(message, "plane", None)))
+            pending.left += stop - start
+
+    def add(self, completions: Sequence[Completion]) -> None:
+        """Add completions."""
+        with self._news:
+            for completion in completions:
+                number, start, stop, payload = completion
+                if payload is not None:
+                    self._learn(start, payload)
+                pending = self._pending.get(number)
+                if pending is None:  # of ``make``, or a worker's death
+                    self._completions.append(completion)
+                    self.opened.set()
+                    continue
+                pending.left -= stop - start
+                if pending.each:
+                    # The latest part, if it was sent again.
+                    plane = next(plane for ids, plane in reversed(pending.parts) if start in ids)
+                    self._release([completion], [(range(start, stop), plane)])
+                else:
+                    pending.done.append(completion)
+                    if not pending.left:
+                        self._release(pending.done, pending.parts)
+                if not pending.left:
+                    del self._pending[number]
+
+    def _learn(self, start: int, payload: Payload) -> None:
+        for schema in payload.schemas.values():
+            self._info_bytes = max(self._info_bytes, schema.size)
+        if self.description is None:
+            found = payload.values.get(start)
+            self.description = found if isinstance(found, Description) else None
+
+    def _release(
+        self, completions: Sequence[Completion], parts: Sequence[tuple[range, int | None]]
+    ) -> None:
+        """Have the next reply tell of completions, and of the rows that they wrote."""
+        for ids, plane in parts:
+            if plane is not None and self.table is not None:
+                self._rows.setdefault(plane, []).append(ids)
+        self._completions += completions
+
+    def fail(self, error: BaseException) -> None:
+        """Have :meth:`wait` raise an error, which ends the actor."""
+        with self._news:
+            self._error = error
+            self._rung = True
+            self._news.notify()
+
+    def ring(self) -> None:
+        """Wake the waiting thread, if there is something to take."""
+        if self._completions:
+            with self._news:
+                self._rung = True
+                self._news.notify()
+
+    def wait(self) -> Sealed:
+        """Wait for :meth:`ring`, and take everything."""
+        with self._news:
+            self._news.wait_for(lambda: self._rung or self._error is not None)
+            if self._error is not None:
+                raise self._error
+        return self.take()
+
+    def take(self) -> Sealed:
+        """Take everything, as one message, which is empty if there is nothing."""
+        with self._news:
+            self._rung = False
+            if not self._completions:
+                return b""
+            completions, self._completions = self._completions, []
+            number, self._number = self._number, self._number + 1
+            rows, self._rows = self._rows, {}
+            transfers = [self._pack_rows(plane, runs) for plane, runs in rows.items()]
+        joined = join_neighbours(completions)
+        packed = [(n, start, stop, _pack(payload)) for n, start, stop, payload in joined]
+        gauges, env_gauges = self._read_gauges()
+        sender = os.getpid(), platform.node()
+        return seal(Reply(number, packed, transfers, *sender, clock(), gauges, env_gauges))
+
+    def _pack_rows(self, plane: int, runs: Sequence[range]) -> RowTransfer:
+        assert self.table is not None
+        ids = runs[0] if len(runs) == 1 else sorted(chain(*runs))
+        return take_rows(self.table, plane, ids, self._info_bytes)
+
+    def _read_gauges(self) -> tuple[list[int], dict[str, Array] | None]:
+        if self.table is None:
+            return [], None
+        arrays, ids = self.table.gauges.arrays, self.ids
+        now, every = time.monotonic(), None
+        gauges = [int(arrays[name][ids.start]) for name in HOST_GAUGES]
+        if now - self._gauged > GAUGE_SECONDS:
+            self._gauged = now
+            every = {name: arrays[name][ids.start : ids.stop].copy() for name in ENV_GAUGES}
+            # The driver adds the rounds of the actor's first host to all environments.
+            totals = self.table.gauges.totals(self.hosts)
+            every["steps"] = totals[ids.start : ids.stop] - gauges[0]
+        return gauges, every
+
+
+def _pack(payload: Payload | None) -> list[PickleBuffer] | None:
+    return None if payload is None else [*map(PickleBuffer, pack_payload(payload))]

@@ -1,0 +1,158 @@
+"""Thread: environments run in threads of this process, for those that wait or release the GIL.
+
+A worker thread runs the same loop as a worker process, but operations come through a queue instead
+of a mailbox, since nothing has to be packed within one process. Only this thread touches its
+environments, from their construction until they are closed.
+
+A thread cannot be killed. A thread that misses a deadline is abandoned, and a new one replaces it.
+Once its environment returns, the abandoned thread may write no row; its completions are dropped.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from agym.core._system.pygame_support import lock_polygons
+from agym.core.backends.options import BackendSpec
+from agym.core.backends.port import Force, Port, RunningHost, close_host, closed, open_host
+from agym.core.hosts.sync_host import SyncHost
+from agym.core.protocol.messages.failures import Failure
+from agym.core.protocol.messages.operations import Operation
+from agym.core.protocol.table import SlotTable
+
+# Without ``workers``, each environment gets a thread of its own, up to this many.
+MAX_THREADS = 256
+
+
+class AbandonedThread(Exception):
+    """Raised in an abandoned thread when it tries to write rows."""
+
+
+class WriteGuard:
+    """Permission to write rows; it can be withdrawn at any time but not during a write.
+
+    Attributes:
+        withdrawn: Whether it was withdrawn.
+        closing: Set to end waits for a turn.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.withdrawn = False
+        self.closing = threading.Event()
+
+    def __enter__(self) -> None:
+        """Begin to write.
+
+        Raises:
+            AbandonedThread: The permission was withdrawn.
+        """
+        self._lock.acquire()
+        if self.withdrawn:
+            self._lock.release()
+            raise AbandonedThread
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def withdraw(self) -> None:
+        """Forbid writes from now on; waits for a write in progress."""
+        self.closing.set()
+        with self._lock:
+            self.withdrawn = True
+
+
+class ThreadPort(Port):
+    """A thread, which refers to its port but never to the pool: so collecting that ends it.
+
+    Attributes:
+        inbox: Operations and tables for the thread; ``None`` to end.
+        guard: Its permission to write rows.
+        marker: The id of the running environment, plus one.
+        host: Its host, which only the thread uses.
+    """
+
+    replaceable = True
+    runner = "its thread"
+
+    _given_up = False
+
+    @classmethod
+    def count(cls, spec: BackendSpec) -> int:
+        return spec.workers or MAX_THREADS
+
+    def _make_host(self) -> RunningHost:
+        """Create the host; no environment is constructed yet."""
+        return self.options.host(
+            SyncHost, self.ids, catch=BaseException, marker=self.marker, guard=self.guard,
+            closes_within=self.guard.closing.wait,
+        )  # fmt: skip
+
+    def start(self, make: Operation) -> None:
+        self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
+        self.guard = WriteGuard()
+        self.marker = [0]
+        self.host = self._make_host()
+        # A daemon, since a thread that hangs cannot be killed and must not keep Python alive.
+        self.thread = threading.Thread(
+            target=self._work, args=(make.number,), name=f"agym-{self.ids.start}", daemon=True
+        )
+        self.thread.start()
+
+    def attach(self, table: SlotTable) -> None:
+        self.inbox.put(table)
+
+    def post(self, operation: Operation) -> None:
+        self.inbox.put(operation)
+
+    def _work(self, number: int) -> None:
+        """Run the thread, and report what ends it early.
+
+        That is never an exception of an environment, because the host catches those.
+        """
+        try:
+            self._serve(number)
+        except BaseException as error:
+            self.report(error)
+        try:
+            completion = close_host(self.host)
+        except BaseException as error:
+            completion = closed(self.host, [Failure.of(error, self.ids.start, "close")])
+        self.report(completion)
+
+    def _serve(self, number: int) -> None:
+        host, outbox = self.host, self.outbox
+        made = open_host(host, number)
+        if made.payload and any(each.render_mode for each in made.payload.values.values()):
+            lock_polygons()
+        self.report(made)
+        while (item := self.inbox.get()) is not None and not self.guard.withdrawn:
+            if isinstance(item, SlotTable):
+                host.attach(item)
+            else:
+                outbox.put(self, host.run(item))
+
+    @property
+    def running(self) -> int | None:
+        mark = self.marker[0]  # read once, because the thread may still change it
+        return mark - 1 if mark else None
+
+    def kill(self) -> None:
+        """Abandon the thread."""
+        self.guard.withdraw()
+        self.inbox.put(None)
+
+    def close(self, force: Force = Force.NONE) -> None:
+        """Ask the thread to end, or give it up: it ends when its environment returns."""
+        self.guard.closing.set()
+        self.inbox.put(None)
+        if force is Force.KILL:
+            self._given_up = self.closed = True
+
+    def release(self) -> None:
+        self.inbox.put(None)
+
+    def join(self) -> None:
+        if not self.guard.withdrawn and not self._given_up:
+            self.thread.join()

@@ -1,0 +1,88 @@
+"""Vector: each worker's environments are one ``gymnasium.vector.VectorEnv``.
+
+It runs on a thread, so that the caller's loop stays free while it steps: code worth batching mostly
+releases the GIL. The thread constructs, uses and closes it, unless the caller constructed it.
+Otherwise this is the thread backend, which also handles a ``VectorEnv`` that hangs.
+
+The environments of a worker do everything together. What some of them cannot do without the others
+is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+from agym.core.backends.options import BackendSpec
+from agym.core.backends.pool import Pool
+from agym.core.backends.port import BackendOptions, RunningHost
+from agym.core.backends.thread import ThreadPort
+from agym.core.hosts.vector.construction import Traits
+from agym.core.hosts.vector.vector_host import VectorHost
+from agym.core.protocol.arguments import Ids
+from agym.core.protocol.messages.failures import name_range
+from agym.core.protocol.messages.operations import (
+    Call,
+    GetAttr,
+    Load,
+    Message,
+    Render,
+    Reset,
+    Save,
+)
+
+# Allowed on some environments: it is done for all, and the results of some are returned.
+ASKED_OF_SOME = (Render, Call, GetAttr, Save, Load)
+
+
+class VectorPort(ThreadPort):
+    """Runs one ``VectorEnv`` in a thread."""
+
+    # A worker's part of sent steps is one step, also if its completions are received one by one.
+    splits = False
+
+    host: VectorHost
+
+    @classmethod
+    def count(cls, spec: BackendSpec) -> int:
+        return spec.workers or 1
+
+    def _make_host(self) -> RunningHost:
+        options = self.options
+        return VectorHost(
+            options.some(self.ids), self.ids.start, options.autoreset, catch=BaseException,
+            guard=self.guard, infos=options.infos, vector_infos=options.vector_infos,
+        )  # fmt: skip
+
+
+class VectorPool(Pool):
+    """Runs one ``VectorEnv`` per thread."""
+
+    _traits: Traits | None = None
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options, VectorPort)
+        self.env_groups = self.ranges
+
+    def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
+        if isinstance(message, ASKED_OF_SOME):
+            return None
+        seeds = message.seeds if isinstance(message, Reset) else None
+        seed_of = dict.fromkeys(ids) if seeds is None else dict(zip(ids, seeds, strict=True))
+        for port in self._ports:
+            asked = [seed_of[i] for i in port.ids if i in seed_of]
+            whole = len(asked) == len(port.ids)
+            reason = None
+            if asked and isinstance(message, Reset):
+                reason = self._traits_of(port).unsupported_reset(whole, asked)
+            elif asked and not whole:
+                reason = "are one VectorEnv: name all of them"
+            if reason is not None:
+                return (
+                    f"{message.name}: {name_range(port.ids)} {reason}, or use"
+                    " backend='serial' or 'process', which step each environment separately"
+                )
+        return None
+
+    def _traits_of(self, port: VectorPort) -> Traits:
+        # A replacement may not have made its environments yet.
+        self._traits = port.host.found or self._traits
+        assert self._traits is not None
+        return self._traits

@@ -1,0 +1,203 @@
+"""A ticket: one call of the caller, from its dispatch to its result or its deadline.
+
+The environments of steps that were sent enter a queue as they end, which the ticket names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agym.core.engine.batches.out_target import OutTarget
+from agym.core.protocol.arguments import Ids
+from agym.core.protocol.messages.completions import Payload
+from agym.core.protocol.messages.failures import EnvLoss, name_envs
+from agym.core.protocol.messages.operations import Message
+from agym.errors import StepTimeout
+
+# A replacement may take this many deadlines, and at least this many seconds, to be made.
+RECREATE_DEADLINES, RECREATE_SECONDS = 10, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Message):
+    """Wait for a batch of sent steps; it never leaves the engine."""
+
+    name: ClassVar[str] = "recv"
+
+
+class ReadyQueue:
+    """The environments that were sent and not received.
+
+    Attributes:
+        flying: How many environments still step.
+        ids: The environments that have ended, oldest first.
+        payload: What does not fit into their rows.
+        errors: Errors to raise, once each, with the environments that they are about.
+        losses: The dead workers that were reported already.
+    """
+
+    def __init__(self) -> None:
+        self.flying = 0
+        self.ids: deque[int] = deque()
+        self.payload = Payload()
+        self.errors: deque[tuple[BaseException, tuple[int, ...]]] = deque()
+        self.losses: list[EnvLoss] = []
+
+    @property
+    def left(self) -> int:
+        """How many environments can still be received."""
+        return self.flying + len(self.ids)
+
+    def has(self, count: int) -> bool:
+        """Whether a batch is ready: ``count`` environments, or all that are left, or an error."""
+        return bool(self.errors) or len(self.ids) >= min(count, self.left)
+
+    def take(self, count: int | None) -> tuple[list[int], Payload]:
+        """Take the oldest environments, at most ``count``, with their payload."""
+        number = len(self.ids) if count is None else min(count, len(self.ids))
+        ids = [self.ids.popleft() for _ in range(number)]
+        return ids, self.payload.take(ids)
+
+
+class Ticket:
+    """What the engine knows of one call.
+
+    Defaults are class attributes, because a ticket is made for every step.
+
+    Attributes:
+        number: Its number, carried by every part of the operation and every completion.
+        message: What to do.
+        kind: Its class.
+        ids: The environments of the call.
+        remaining: How many of them have not ended. It counts on after a timeout.
+        done: Whether the result or the error is there.
+        error: The error to raise instead of returning a result.
+        expired: Whether the deadline has passed.
+        ended: The environments that have ended, kept where a deadline or recovery needs it.
+        deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
+        about: The environments whose observations a reset returns.
+        plane: The plane of the slot table that takes the rows of all environments; ``BESIDE`` if
+            the dispatcher chooses one for each, as it sends the operation.
+        planes: What it chose.
+        ready: The queue that environments enter as they end (a step that was sent).
+        out: The caller's own arrays for the result.
+        suspended: Whether the deadline is suspended while environments are being replaced.
+        alone: A step of all environments that nothing follows, begun with nothing under way.
+    """
+
+    done = False
+    expired = False
+    value: Any = None
+    error: BaseException | None = None
+    payload: Payload | None = None
+    about: Ids = ()
+    plane = 0
+    planes: dict[int, int]
+    deadline: float | None = None
+    ended: list[range] | None = None
+    ready: ReadyQueue | None = None
+    out: OutTarget | None = None
+    suspended = False
+    alone = False
+    _callbacks: tuple[Callable[[], None], ...] = ()
+
+    def __init__(self, number: int, message: Message, ids: Ids) -> None:
+        self.number = number
+        self.message = message
+        self.kind = type(message)
+        self.ids = ids
+        self.remaining = len(ids)
+
+    def plane_of(self, env_id: int) -> int:
+        """Return the plane that takes an environment's row."""
+        return self.plane if self.plane >= 0 else self.planes[env_id]
+
+    def planes_of(self, ids: Ids) -> list[int]:
+        """Return the planes that take the rows of environments."""
+        if self.plane >= 0:
+            return [self.plane] * len(ids)
+        return [*map(self.planes.__getitem__, ids)]
+
+    def finish(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Set the result or the error, unless the ticket is done already."""
+        if self.done:
+            return
+        self.value = value
+        self.error = error
+        self.done = True
+        for callback in self._callbacks:
+            callback()
+
+    def on_done(self, callback: Callable[[], None]) -> None:
+        """Call a function when the ticket is done, which it must not be yet."""
+        self._callbacks += (callback,)
+
+    def remove_callback(self, callback: Callable[[], None]) -> None:
+        self._callbacks = tuple(other for other in self._callbacks if other != callback)
+
+    def result(self) -> Any:
+        """Return the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def expire(self) -> None:
+        """Fail with a :class:`StepTimeout` that names the late environments."""
+        self.expired = True
+        late = self.late()
+        name = self.message.name
+        message = f"{name} missed its deadline in {name_envs(late)}; late answers are dropped"
+        self.finish(error=StepTimeout(message, operation=name, env_ids=late))
+
+    def suspend(self) -> None:
+        self.deadline = None
+        self.suspended = True
+
+    def has_ended(self, env_id: int) -> bool:
+        """Whether an environment is known to have ended."""
+        return any(env_id in ids for ids in self.ended or ())
+
+    def late(self) -> list[int]:
+        """Return the environments that have not ended, as far as ``ended`` is kept."""
+        ended = {i for ids in self.ended or () for i in ids}
+        return [i for i in self.ids if i not in ended]
+
+
+class Deadlines:
+    """Gives calls their deadlines, suspends these, and starts them again.
+
+    Attributes:
+        timeout: Seconds for one operation, ``None`` for no deadlines.
+        asides: How many renders for observers are under way, which suspend the caller's deadlines.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self.timeout = timeout
+        self.asides = 0
+
+    @property
+    def replacement_seconds(self) -> float:
+        """How long a replacement may take: making an environment outlasts a step."""
+        return max(RECREATE_SECONDS, RECREATE_DEADLINES * (self.timeout or 0.0))
+
+    def start(self, ticket: Ticket) -> None:
+        """Give a call its deadline."""
+        if self.timeout is not None:
+            ticket.deadline = time.monotonic() + self.timeout
+            if self.asides:
+                ticket.suspend()
+
+    def start_replacement(self, ticket: Ticket) -> None:
+        """Give a replacement its own, longer deadline."""
+        if self.timeout is not None:
+            ticket.deadline, ticket.ended = time.monotonic() + self.replacement_seconds, []
+
+    def resume(self, ticket: Ticket) -> None:
+        """Start a suspended deadline again."""
+        if ticket.suspended and self.timeout is not None:
+            ticket.suspended = False
+            ticket.deadline = time.monotonic() + self.timeout

@@ -1,0 +1,500 @@
+"""The engine: the calls of an API, for sync and async callers alike. Nothing here awaits.
+
+APIs use the methods below, and :class:`Life`, which opens and closes; plug-ins use the tap. The
+other parts, which carry the calls out, are the engine's own, and none refers back to it::
+
+    Dispatcher   sends operations, each as soon as its rows are free
+    Collector    takes in completions, and ends calls
+    InlineSteps  steps everything in the caller's thread instead
+    Recovery     what a fault does to the environments
+    Life         opening and closing
+    Tap          what plug-ins may see and do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agym.core._system.defer_signals import Interruptible
+from agym.core.backends.pool import Pool
+from agym.core.engine.batches.actions import Cut
+from agym.core.engine.batches.out_target import OutTarget, RolloutBuffer
+from agym.core.engine.batches.results import Batch, StepResult
+from agym.core.engine.calls.collector import STEPPING, Collector
+from agym.core.engine.calls.dispatcher import Dispatcher
+from agym.core.engine.calls.inline import InlineSteps
+from agym.core.engine.calls.receive import Receiver
+from agym.core.engine.calls.ticket import ReadyQueue, Ticket
+from agym.core.engine.faults.fault_policy import FaultPolicy
+from agym.core.engine.faults.recovery import Recovery
+from agym.core.engine.hooks import Hooks
+from agym.core.engine.life import Life
+from agym.core.engine.opened import EnvRows
+from agym.core.engine.status import EnvStatus
+from agym.core.engine.tap import Tap
+from agym.core.hosts.states.codecs import registered
+from agym.core.protocol.arguments import Ids, parse_env_ids, parse_seeds, take_mask
+from agym.core.protocol.messages.operations import (
+    CloseEnv,
+    Load,
+    Message,
+    Operation,
+    Reset,
+    Restart,
+    Save,
+    Step,
+    plain_step,
+)
+from agym.core.protocol.messages.resets import Options, PerEnvOptions
+from agym.core.protocol.table import BESIDE
+from agym.errors import BusyError, UsageError
+
+
+class Engine:
+    """Runs ``num_envs`` environments on one backend, for an API.
+
+    Attributes:
+        num_envs: Number of environments.
+        backend: Runs the environments.
+        life: Opens and closes them, and says what they are like.
+        hooks: The hooks, called on steps, resets and the caller's waits.
+        traffic: Times some steps, and what the caller waits for.
+        poll: Takes in all completions since the last call; tickets become done.
+        expire: Expires the calls whose deadline has passed; returns the seconds until the next one.
+        step_inline: Steps all environments in this thread, and returns the result itself if it
+            can; see :meth:`InlineSteps.step`. ``None`` if the backend cannot, or with recycling.
+    """
+
+    def __init__(
+        self,
+        backend: Pool,
+        *,
+        timeout: float | None = None,
+        copy: bool = True,
+        policy: FaultPolicy | None = None,
+    ) -> None:
+        """Prepare; :meth:`Life.open` starts the workers.
+
+        Args:
+            backend: The backend that runs the environments.
+            timeout: Deadline of one operation, in seconds.
+            copy: Give batches away, instead of views of a plane.
+            policy: What to do about faults.
+        """
+        policy = policy or FaultPolicy()
+        recycle = backend.recycle
+        resend = policy.tolerant or policy.record_actions or recycle is not None
+        self.num_envs = num_envs = len(backend.options.factories)
+        self.backend = backend
+        self._all = range(num_envs)
+        self._status = status = EnvStatus(num_envs)
+        self._dispatcher = dispatcher = Dispatcher(backend, status, timeout)
+        self._rows = rows = EnvRows(backend, dispatcher, copy=copy, plain=not resend)
+        self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
+        recycling = None
+        if recycle is not None:
+            # A late import, because few programs recycle workers.
+            from agym.core.engine.faults.recycling import Recycling
+
+            recycling = Recycling(recycle, dispatcher, rows, backend, recovery)
+            recovery.on_replace = recycling.forget_worker
+        self.hooks = hooks = Hooks()
+        self._collector = collector = Collector(
+            backend, dispatcher, rows, status, recovery, recycling, hooks
+        )
+        self.poll = collector.poll
+        self.poll_for = collector.poll_for
+        self.expire = collector.expire
+        self.traffic = collector.traffic
+        # Nothing follows steps: no deadline, recovery or recycling; and they are not inline.
+        followed = timeout is not None or policy.mode != "raise" or recovery.follows
+        self._plain = not followed and recycling is None and backend.inline is None
+        self.step_inline: Callable[[Any], StepResult[Any] | Ticket | None] | None = None
+        if backend.inline is not None and recycling is None:
+            self.step_inline = InlineSteps(backend.inline, collector).step
+        self.life = Life(collector)
+
+    def tap(self, waiter: Any, pages: list[Any]) -> Tap:
+        """Return what plug-ins see of the environments, which are open.
+
+        Args:
+            waiter: That of the API.
+            pages: Where the live page is put, to be closed before the environments.
+        """
+        return Tap(self.ask, self._collector, self.life, waiter, pages)
+
+    def allow_unreset_steps(self, cut: Cut | None = None) -> None:
+        """Allow steps before the first reset, as Gymnasium's vector environments and SB3's do.
+
+        Of batches of actions, pass on what ``cut`` makes of them.
+        """
+        self._status.mark_ready(self._all)
+        self.life.opened().batches.cut = cut
+
+    # ---------------------------------------------------------------- steps
+
+    def step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Ticket:
+        """Step all environments, or some of them.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions, only a part of a group, or an
+                ``out`` that cannot take the result.
+            BusyError: An environment has a step in flight, or one that was not received.
+            ResetNeededError: An environment must be reset first.
+        """
+        if self.step_inline is not None and env_ids is None and out is None:
+            with Interruptible():  # the caller may defer signals, but environments get them
+                outcome = self.step_inline(actions)
+            if isinstance(outcome, Ticket):
+                return outcome
+            if outcome is not None:
+                ticket = Ticket(0, plain_step(0), ())
+                ticket.finish(outcome)
+                return ticket
+        if env_ids is None and out is None and (alone := self._step_alone(actions)):
+            return alone
+        target = self._target(out, env_ids)
+        ids, parts = self._write(actions, env_ids)
+        if env_ids is not None and [*ids] != [*env_ids]:
+            raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
+        for hook in self.hooks.all if ids else ():
+            hook.before_step(ids)  # what a hook dispatches gets a lower number
+        assert self._rows.opened is not None
+        plane = self._rows.opened.batches.choose_plane(ids, target)
+        message = plain_step(plane) if parts is None else Step(plane, parts)
+        return self._dispatch(message, ids, plane, out=target)
+
+    def _step_alone(self, actions: Any) -> Ticket | None:
+        """Step all environments, if nothing else is under way and nothing follows the step.
+
+        Nearly all steps are such, and in a training loop this code is not in the caches: so the
+        usual step runs through as little of it as possible.
+        """
+        dispatcher, collector = self._dispatcher, self._collector
+        opened = self._rows.opened
+        if (
+            opened is None
+            or dispatcher.tickets
+            or not self._status.all_ready
+            or not self._plain
+            or self.hooks.all
+            or collector.sent.queues
+        ):
+            return None
+        parts = opened.batches.write_all(actions)
+        plane = opened.batches.choose_plane(self._all)
+        message = plain_step(plane) if parts is None else Step(plane, parts)
+        number, traffic = next(dispatcher.numbers), self.traffic
+        traffic.left -= 1
+        if traffic.returned or not traffic.left:
+            traffic.begin(number)
+        return dispatcher.begin_alone(number, message)
+
+    def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
+        """Step environments, in any order of ids; each enters ``ready`` when its step has ended.
+
+        Raises:
+            UsageError: Wrong number, shape or dtype of actions.
+            BusyError: An environment has a step in flight, or one that was not received.
+            ResetNeededError: An environment must be reset first.
+        """
+        if env_ids is not None and not len(env_ids):
+            return  # a send/recv loop with no environments left
+        sent = self._collector.sent
+        self.life.opened()
+        self.poll()
+        ids, parts = self._write(actions, env_ids)
+        sent.add(ids, ready)
+        try:
+            for hook in self.hooks.all:
+                hook.before_step(ids)
+            self._dispatch(Step(BESIDE, parts, sent=True), ids, BESIDE, ready)
+        except BaseException:
+            sent.drop(ids, ready)
+            raise
+        if self.backend.runs_in_caller:
+            self.poll()  # another thread may sleep until these have ended
+
+    def expect(self, ready: ReadyQueue, count: int, deadline: float | None) -> Receiver:
+        """Begin to wait for a batch: the receiver is done when there is one, or at the deadline.
+
+        Raises:
+            NothingSentError: There is no step that was sent and not received.
+        """
+        self.life.opened()
+        self.poll()
+        receiver = Receiver(ready, count)
+        receiver.deadline = deadline
+        self._collector.sent.wait(receiver)
+        return receiver
+
+    def leave(self, receiver: Receiver) -> None:
+        """End the wait that :meth:`expect` began."""
+        self._collector.sent.leave(receiver)
+
+    def receive(self, receiver: Receiver, most: int | None) -> Batch | None:
+        """Take a batch; ``None`` if another call took it and there is time to wait again.
+
+        Raises:
+            EnvError: An environment raised. The results of the others stay for the next call.
+        """
+        receiver.result()
+        opened = self.life.opened()
+        taken = self._collector.sent.take(receiver, most)
+        if taken is None:
+            return None
+        batch = opened.batches.batch(*taken)
+        for hook in self.hooks.all:
+            hook.after_step(None, tuple(taken[0]), batch)
+        return batch
+
+    # ---------------------------------------------------------------- other calls
+
+    def reset(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: Options = None,
+        env_ids: Sequence[int] | None = None,
+        *,
+        about: Ids | None = None,
+        out: Any = None,
+    ) -> Ticket:
+        """Reset all environments, or some of them.
+
+        Args:
+            seed: See :func:`~agym.core.protocol.arguments.parse_seeds`.
+            options: For all environments, where a ``reset_mask`` selects environments; or
+                ``PerEnvOptions``, for single environments and this reset only.
+            env_ids: The environments, ``None`` for all.
+            about: The environments whose latest observations to return, ``None`` for all.
+            out: Arrays for these observations.
+
+        Raises:
+            UsageError: A seed, an id, the mask or ``out`` is invalid.
+        """
+        target = self._target(out, about)
+        masked = None
+        if not isinstance(options, PerEnvOptions):
+            options, masked, seed = take_mask(options, self.num_envs, seed)
+        given = masked if env_ids is None else env_ids
+        ids = parse_env_ids(given, self.num_envs)
+        seeds = parse_seeds(seed, ids, given)
+        message = Reset(BESIDE, seeds, options)
+        self._check(message, ids)
+        self._recovery.episodes.note_reset(ids, seeds, options)
+        return self._start(message, ids, about, target)
+
+    def snapshot(self, env_ids: Sequence[int] | None = None) -> Ticket:
+        """Take the states of environments; the value is an ``EnvState`` or a reason for each.
+
+        Raises:
+            ResetNeededError: One was not reset, or raised since.
+        """
+        ids = parse_env_ids(env_ids, self.num_envs)
+        message = Save([BESIDE] * len(ids), registered())
+        self._check(message, ids, ready=True)
+        return self._dispatch(message, ids, BESIDE)
+
+    def restore(
+        self, states: Sequence[Any], env_ids: Sequence[int] | None, *, about: Ids | None = None
+    ) -> Ticket:
+        """Continue environments from states, one for each; like :meth:`reset` otherwise."""
+        ids = parse_env_ids(env_ids, self.num_envs)
+        if env_ids is not None:
+            by_id = dict(zip(env_ids, states, strict=True))
+            states = [by_id[i] for i in ids]
+        message = Load([*states], BESIDE, registered())
+        self._check(message, ids)
+        self._recovery.episodes.note_load(ids, states)
+        self.life.restored |= len(ids) > 0
+        return self._start(message, ids, about)
+
+    def _start(
+        self, message: Message, ids: Ids, about: Ids | None, out: OutTarget | None = None
+    ) -> Ticket:
+        """Send what starts or continues episodes."""
+        assert self._rows.opened is not None
+        plane = self._rows.opened.batches.choose_plane(ids, out)
+        ticket = self._dispatch(message.at(plane), ids, plane, out=out, about=about or self._all)
+        self._status.mark_ready(ids)  # a step may be sent before this has ended
+        return ticket
+
+    @property
+    def envs_until_wake(self) -> int:
+        """How many environments must complete something before there is anything to be done."""
+        if len(self._dispatcher.tickets) != 1:
+            return 1  # one may end before the others, or leave rows for another
+        (ticket,) = self._dispatcher.tickets.values()
+        whole = ticket.kind is Step and ticket.ready is None and ticket.deadline is None
+        return max(1, ticket.remaining) if whole else 1
+
+    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+        """Make memory for some steps, which hosts write into directly.
+
+        Raises:
+            UsageError: Observations have no fixed size.
+        """
+        opened = self.life.opened()
+        flying = {ticket.plane for ticket in self._dispatcher.tickets.values()}
+        return opened.buffers.make(steps, opened.batches.in_use | flying)
+
+    def ask(self, message: Message, env_ids: Sequence[int] | None = None) -> Ticket:
+        """Dispatch a message whose result is a list of values: a render, a call, an attribute."""
+        ids = parse_env_ids(env_ids, self.num_envs)
+        self._check(message, ids)
+        return self._dispatch(message, ids)
+
+    def close_env(self, env_id: int) -> Ticket:
+        """Close one environment after the operations it has queued. Idempotent."""
+        if env_id in self._status.closed_envs:
+            return self.ask(CloseEnv(), ())
+        ticket = self.ask(CloseEnv(), (env_id,))
+        self._status.close_env(env_id)
+        return ticket
+
+    def restart(self, env_ids: Sequence[int] | None = None) -> Ticket:
+        """Replace environments, by default those that are lost.
+
+        Raises:
+            BusyError: An operation of one of them is under way.
+        """
+        self.life.opened()
+        self.poll()
+        if env_ids is None:
+            env_ids = sorted(self._status.lost)
+        ids = self._recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
+        self._check_groups(Restart(), ids)
+        if not ids:
+            return self._dispatch(Load([]), ids)
+        for other in self._dispatcher.tickets.values():
+            busy = set(ids).intersection(other.ids).difference(self._status.lost)
+            if busy and not other.done:
+                raise BusyError(
+                    f"environment {min(busy)} is busy with {other.message.name}: await that first",
+                    "restart",
+                )
+        loads = self._recovery.restart(ids)
+        ticket = Ticket(next(self._dispatcher.numbers), Load([]), ids)
+        self._dispatcher.tickets[ticket.number] = ticket
+        self._dispatcher.deadlines.start_replacement(ticket)
+        try:
+            for run, load in loads:
+                self.backend.submit(Operation(ticket.number, run.start, run.stop, load))
+        except BaseException as error:
+            self._dispatcher.call_off(ticket, error)
+            raise
+        return ticket
+
+    # ---------------------------------------------------------------- progress
+
+    def look_after(self) -> None:
+        """Notice workers that died and calls that are late.
+
+        A caller that sleeps notices them as it wakes. One that always finds the results of fast
+        environments never sleeps, and so calls this now and then.
+        """
+        if self._rows.opened is None:
+            return
+        self.backend.check_workers()
+        self.poll()
+        self.expire()
+
+    # ---------------------------------------------------------------- checks
+
+    def refuse_in_place(self, env_ids: Sequence[int] | None) -> None:
+        """Refuse environments that another thread is stepping in place, without waiting for it.
+
+        Raises:
+            BusyError: An environment is being stepped.
+        """
+        running = self._dispatcher.in_place
+        if running is not None:
+            for i in parse_env_ids(env_ids, self.num_envs):
+                if i in running:
+                    raise BusyError(STEPPING.format(i))
+
+    def _check(self, message: Message, ids: Ids, *, ready: bool = False) -> None:
+        """Refuse environments that accept no operations any more, or are not ``ready`` to step."""
+        self.life.opened()
+        self._status.check(ids)
+        if ready:
+            self._status.check_ready(ids)
+        self._check_groups(message, ids)
+
+    def _check_groups(self, message: Message, ids: Ids) -> None:
+        """Refuse what some environments of a group cannot do without the others."""
+        reason = self.backend.reason_unsupported(message, ids)
+        if reason is not None:
+            raise UsageError(reason)
+
+    def _target(self, out: Any, env_ids: Sequence[int] | None) -> OutTarget | None:
+        """Check what is to take a result.
+
+        Raises:
+            UsageError: It cannot.
+            BusyError: It is a step of a rollout buffer that is still being written.
+        """
+        if out is None:
+            return None
+        count = len(parse_env_ids(env_ids, self.num_envs))
+        target = self.life.opened().buffers.check(out, count)
+        if target.plane is not None:
+            self.poll()
+            tickets = self._dispatcher.tickets.values()
+            if any(ticket.plane == target.plane for ticket in tickets):
+                raise BusyError(
+                    "this step of the rollout buffer is still being written: await that first, or"
+                    " take another"
+                )
+        return target
+
+    # ---------------------------------------------------------------- dispatch
+
+    def _write(self, actions: Any, env_ids: Sequence[int] | None) -> tuple[Ids, list[Any] | None]:
+        """Check that the environments can step, and write their actions, in any order of ids."""
+        ids: Ids = self._all if env_ids is None else parse_env_ids(env_ids, self.num_envs)
+        idle = self._status.all_ready and self._dispatcher.queues.idle
+        if not idle or self._collector.sent.queues:
+            self.life.opened()
+            self._status.check(ids)
+            self._collector.check_steppable(ids)
+        opened = self._rows.opened
+        assert opened is not None  # or these checks had raised
+        if env_ids is None:
+            return ids, opened.batches.write_all(actions)
+        if len(ids) < self.num_envs:
+            self._check_groups(Step(BESIDE), ids)
+        return ids, opened.batches.write_some(actions, env_ids, ids)
+
+    def _dispatch(
+        self,
+        message: Message,
+        ids: Ids,
+        plane: int = 0,
+        ready: ReadyQueue | None = None,
+        out: OutTarget | None = None,
+        about: Ids = (),
+    ) -> Ticket:
+        """Send a message; ``plane`` is that of the rows that it writes."""
+        dispatcher, traffic = self._dispatcher, self.traffic
+        ticket = Ticket(next(dispatcher.numbers), message, ids)
+        ticket.plane, ticket.ready, ticket.out, ticket.about = plane, ready, out, about
+        if plane == BESIDE:
+            ticket.planes = {}
+        if not ids:  # a call with ``env_ids=[]``: it reaches no backend
+            self._collector.end(ticket)
+            return ticket
+        if dispatcher.deadlines.timeout is not None or self._recovery.policy.mode != "raise":
+            ticket.ended = []
+            dispatcher.deadlines.start(ticket)
+        if ticket.kind is Step:
+            if dispatcher.queues.idle and ready is None:
+                traffic.left -= 1
+                if traffic.returned or not traffic.left:
+                    traffic.begin(ticket.number)
+        elif message.starts:
+            for hook in self.hooks.all:
+                hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is Load)
+        dispatcher.dispatch(ticket)
+        return ticket

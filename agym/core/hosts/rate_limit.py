@@ -1,0 +1,187 @@
+"""``rate_limit``: how often environments of one kind are called, by all workers together.
+
+A small file in memory has the time of the next free turn of each kind. A host reserves that turn
+before it calls an environment, moves the time on, and waits until the turn comes::
+
+    lock;  turn = max(now, next);  next = turn + 1 / rate;  unlock;  wait until turn
+
+So nothing polls, turns are given in the order in which they were asked for, and calls are never
+closer than ``1 / rate``. The lock is the operating system's: it ends with the process that has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import struct
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agym.core._system.platform import anonymous_file, locked
+from agym.core.hosts.factories import Factory, innermost
+from agym.core.protocol.metrics.gauges import Gauges
+
+_TIME = struct.Struct("<q")
+
+# A clock that all processes of a machine share, in nanoseconds; that of the deadlines.
+now = time.monotonic_ns
+
+# Longer intervals, of a year, would not fit into the file after a while.
+LONGEST_INTERVAL = 365.0 * 24 * 3600 * 1e9
+
+
+class RateLimiter:
+    """Gives turns to the environments of one ``make``, in any of its processes.
+
+    Attributes:
+        path: The file with the times of the next free turns, for other processes of this user.
+    """
+
+    def __init__(self, rate: float, kinds: Sequence[int]) -> None:
+        """Share a limit of ``rate`` calls per second among environments of the same kind.
+
+        Args:
+            rate: Calls per second.
+            kinds: The kind of each environment, numbered from 0.
+        """
+        self._interval = math.ceil(min(1e9 / rate, LONGEST_INTERVAL))
+        self._kinds = kinds
+        self._lock = threading.Lock()
+        size = _TIME.size * (max(kinds) + 1)
+        if hasattr(os, "memfd_create"):
+            self._descriptor = anonymous_file(size)
+            self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+            weakref.finalize(self, os.close, self._descriptor)
+        else:  # macOS, where others can open only a file with a name
+            self._descriptor, self.path = tempfile.mkstemp(prefix="agym-rate-")
+            os.ftruncate(self._descriptor, size)
+            weakref.finalize(self, _remove, self._descriptor, self.path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"interval": self._interval, "kinds": self._kinds, "path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._interval, self._kinds = state["interval"], state["kinds"]
+        self.path = state["path"]
+        self._lock = threading.Lock()
+        self._descriptor = os.open(self.path, os.O_RDWR)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def reserve(self, env_id: int) -> int:
+        """Reserve the next turn of an environment's kind; return when it comes."""
+        file, offset = self._descriptor, _TIME.size * self._kinds[env_id]
+        # The file's lock keeps out other processes, also forked ones, but not other threads.
+        with self._lock, locked(file):
+            os.lseek(file, offset, os.SEEK_SET)  # Windows has no ``pread``
+            (free,) = _TIME.unpack(os.read(file, _TIME.size))
+            turn = max(now(), free)
+            os.lseek(file, offset, os.SEEK_SET)
+            os.write(file, _TIME.pack(turn + self._interval))
+        return int(turn)
+
+
+def _remove(descriptor: int, path: str) -> None:
+    os.close(descriptor)
+    Path(path).unlink()
+
+
+def number_kinds(factories: Sequence[Factory]) -> list[int]:
+    """Number the kinds of environments that factories make, from 0."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(_kind(factory), len(numbers)) for factory in factories]
+
+
+def _kind(factory: Any) -> Hashable:
+    """Return what factories of the same kind have in common: an id, a class, or their code."""
+    made = innermost(factory)
+    while isinstance(factory, partial):
+        for given in factory.args:
+            env_id = getattr(given, "id", given)
+            if isinstance(env_id, str) and getattr(made, "__module__", "").startswith("gymnasium"):
+                return env_id
+        factory = factory.func
+    return getattr(made, "__code__", None) or id(made)
+
+
+class Turns:
+    """Lets each call of a host's environments wait for its turn, and counts the time."""
+
+    def __init__(
+        self,
+        limiter: RateLimiter,
+        first: int,
+        gauges: Gauges,
+        closes_within: Callable[[float], bool] | None,
+    ) -> None:
+        """Wait for the turns that a limiter gives.
+
+        Args:
+            limiter: The limiter.
+            first: Id of the host's first environment.
+            gauges: Count the time.
+            closes_within: Sleeps for this many seconds, or until the environments are to be closed;
+                returns whether they are. ``None`` if nothing can close them during the wait.
+        """
+        self._limiter = limiter
+        self._first = first
+        self._arrays = gauges.arrays
+        self._closes_within = closes_within or threading.Event().wait
+
+    def wait(self, i: int) -> Any:
+        """Wait for an environment's turn in this thread; return for how many nanoseconds.
+
+        Raises:
+            RuntimeError: The environments are being closed.
+        """
+        begun = now()
+        turn = self._reserve(i)
+        if turn <= begun:
+            return 0
+        if self._closes_within((turn - begun) / 1e9):
+            raise RuntimeError("the environments were closed while it waited for its turn")
+        return self._count(i, begun)
+
+    def call(self, i: int, function: Callable[[], Any]) -> Any:
+        """Call a function of an environment when its turn has come."""
+        self.wait(i)
+        return function()
+
+    def _reserve(self, i: int) -> int:
+        turn = self._limiter.reserve(self._first + i)
+        self._arrays["rate_turn"][self._first + i] = turn
+        return turn
+
+    def _count(self, i: int, begun: int) -> int:
+        waited = now() - begun
+        self._arrays["rate_waited"][self._first + i] += waited
+        return waited
+
+
+class LoopTurns(Turns):
+    """Does the same for environments that share an event loop."""
+
+    async def wait(self, i: int) -> Any:
+        """Wait for an environment's turn on the running loop; return for how many nanoseconds."""
+        begun = now()
+        turn = self._reserve(i)
+        if turn <= begun:
+            return 0
+        try:
+            while (left := turn - now()) > 0:  # noqa: ASYNC110
+                # Whole milliseconds, rounded up: uvloop rounds, and a turn never comes early.
+                await asyncio.sleep(math.ceil(left / 1e6) / 1e3)
+        finally:
+            waited = self._count(i, begun)
+        return waited
+
+    async def call(self, i: int, function: Callable[[], Any]) -> Any:
+        """Await a call of an environment when its turn has come."""
+        await self.wait(i)
+        return await function()

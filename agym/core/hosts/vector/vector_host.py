@@ -1,0 +1,611 @@
+"""VectorHost: the environments of one worker as one VectorEnv, a ``gymnasium.vector.VectorEnv``.
+
+It steps, resets, renders and closes them together, and copies whole batches between the VectorEnv
+and the slot table, one copy per leaf. Some rows are not what the VectorEnv returned::
+
+    actions --> VectorEnv.step --> batch --> rows <-- reset by the host: DUE, not by the VectorEnv
+                                               ^
+                                               '----- repeated: HELD, or CUT off by a fault
+
+Which rows these are follows from the phases of the environments (``hosts/episode.py``). They do not
+depend on the VectorEnv's own mode: it continues held environments too, and the results are ignored.
+In Gymnasium's mode ``DISABLED`` they are reset before its next step, since finished environments
+must not be stepped, unless the VectorEnv leaves them as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from agym.core.hosts.base import ALL_INFOS
+from agym.core.hosts.episode import Episode, EpisodeRule, Phase
+from agym.core.hosts.factories import Factory
+from agym.core.hosts.fault_injection import InjectedFault
+from agym.core.hosts.rows import Rows
+from agym.core.hosts.states.env_state import CUT_OFF, OTHER_KIND, Copy, EnvState
+from agym.core.hosts.vector.batch import check_observations, check_reset, check_step, write
+from agym.core.hosts.vector.calls import assign, call, options_of_all, peek, render
+from agym.core.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
+from agym.core.protocol.infos.info_table import FINAL_INFO
+from agym.core.protocol.infos.policy import InfoFilter, InfoPolicy
+from agym.core.protocol.infos.vector_infos import VectorInfos, split_info, take_columns
+from agym.core.protocol.messages.completions import Completion, Description, Payload
+from agym.core.protocol.messages.failures import Failure
+from agym.core.protocol.messages.operations import (
+    Call,
+    CloseEnv,
+    GetAttr,
+    GivenAction,
+    InjectFault,
+    Load,
+    Message,
+    Operation,
+    Render,
+    Reset,
+    Save,
+    SetAttr,
+    Step,
+)
+from agym.core.protocol.messages.resets import lasting
+from agym.core.protocol.metrics.gauges import Meter, clock
+from agym.core.protocol.table import Plane, SlotTable
+from agym.core.protocol.typing import Array, Info
+from agym.core.protocol.value_copies import copy_info, copy_value
+from agym.errors import SnapshotError, UsageError
+
+# One for each environment; empty if none has any.
+Infos = Sequence[Info]
+
+NO_STATE = (
+    "{} has no get_state(index) and set_state(index, state), which give the state of one game"
+)
+
+
+class VectorHost:
+    """Runs one vector environment.
+
+    Attributes:
+        found: What the environment can do, once it is made.
+    """
+
+    found: Traits | None = None
+    _env: Any = None
+
+    def __init__(
+        self,
+        factories: Sequence[Factory],
+        first: int,
+        autoreset: AutoresetMode,
+        catch: type[BaseException] = Exception,
+        *,
+        guard: AbstractContextManager[None] | None = None,
+        infos: InfoPolicy = ALL_INFOS,
+        vector_infos: bool = False,
+    ) -> None:
+        """Store the arguments; :class:`~agym.core.hosts.base.Host` describes most of them.
+
+        The first factory makes the VectorEnv. ``guard`` is held while rows of the table are
+        written. Infos are returned all or not at all; with ``vector_infos`` as the VectorEnv
+        returns them, where that is possible.
+        """
+        self.first = first
+        self.stop = first + len(factories)
+        self._factories = factories
+        self._catch = catch
+        self._rule = EpisodeRule(autoreset)
+        self._filter = InfoFilter(infos, len(factories))
+        self._episodes = [Episode() for _ in factories]
+        self._autoreset = autoreset
+        self._vector_infos = vector_infos and not infos.active
+        self._guard = guard or nullcontext()
+        self._count = len(factories)
+        self._no_infos: Infos = [{}] * self._count  # made once, since there may be a million
+        # Those of the latest rows, for snapshots.
+        self._infos = [*self._no_infos]
+        self._payload = Payload()
+        # By environment, the info that ended an episode, under same-step autoreset.
+        self._finals: dict[int, Info] = {}
+        self._resetting = False
+        self._injected_faults: list[InjectedFault] = []
+        # How many episodes of each environment have begun.
+        self._numbers = np.zeros(self._count, np.int64)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Reset the state of the episodes, for a new VectorEnv."""
+        self._began = False
+        self._phases = np.full(self._count, Phase.RUNNING, np.int8)
+        # Environments whose episode ended with the VectorEnv's last step, as the VectorEnv knows.
+        self._over = np.zeros(self._count, bool)
+        # The rows that HELD and CUT environments repeat, but for their rewards.
+        self._kept: list[Array] = []
+
+    # ---------------------------------------------------------------- life
+
+    @property
+    def traits(self) -> Traits:
+        """What the environment can do."""
+        assert self.found is not None
+        return self.found
+
+    def make(self) -> tuple[dict[int, Description], list[Failure]]:
+        try:
+            self._description = self._make()
+            return {self.first: self._description}, []
+        except self._catch as exception:
+            return {}, [self._failed(exception, "make", self.first, self.stop)]
+
+    def _make(self) -> Description:
+        factory: Any = self._factories[0]
+        self._env = factory(num_envs=self._count, first=self.first, mode=self._autoreset)
+        check_vector(self._env, self._count)
+        self.found = Traits.of(self._env)
+        reason = self.traits.unsupported_mode(self._autoreset, type(self._env).__name__)
+        if reason is not None:
+            raise UsageError(reason)
+        return describe_vector(self._env)
+
+    def attach(self, table: SlotTable) -> None:
+        self.table, self._layout = table, table.observation
+        self._meter = Meter(table.gauges, self.first)
+        self._rows = Rows(table, self.first, self.stop)
+        # Leaves of observations without a fixed size, which are not in the table: of the latest
+        # rows, and of those that ended episodes under same-step autoreset.
+        objects = range(len(self._layout.objects))
+        self._objects_here = [np.empty(self._count, object) for _ in objects]
+        self._final_objects = [np.empty(self._count, object) for _ in objects]
+
+    def close(self) -> list[Failure]:
+        """Close the VectorEnv. Idempotent."""
+        env, self._env = self._env, None
+        try:
+            if env is not None:
+                env.close()
+        except self._catch as exception:
+            return [self._failed(exception, "close", self.first, self.stop)]
+        return []
+
+    # ---------------------------------------------------------------- operations
+
+    def run(self, operation: Operation) -> Completion:
+        """Run one operation; what the VectorEnv raises is in the completion."""
+        _, start, stop, message = operation
+        self._payload, self._finals, self._resetting = Payload(), {}, False
+        begun = clock()
+        try:
+            if isinstance(message, Step):
+                self._step(message)
+            else:
+                values = self._handlers[type(message)](self, operation)
+                if values is not None:
+                    for slot in range(start, stop):
+                        self._payload.values[slot] = values[slot - self.first]
+                self._meter.did(message.name, stop - start, begun)
+        except self._catch as error:
+            action = self._batch(message.parts) if isinstance(message, Step) else None
+            name = "reset" if self._resetting else message.name
+            if message.writes_rows:  # a VectorEnv does not say which environment failed
+                start, stop = self.first, self.stop
+            failure = self._failed(error, name, start, stop, action)
+            self._payload = Payload(problems=[failure])
+        return Completion(*operation.span, self._payload)
+
+    def _failed(
+        self, error: BaseException, name: str, start: int, stop: int, action: Any = None
+    ) -> Failure:
+        i = start - self.first
+        return Failure.of(
+            error, start, name, count=stop - start,
+            seed=self._episodes[i].seed, episode=int(self._numbers[i]), action=action,
+        )  # fmt: skip
+
+    # ---------------------------------------------------------------- calls and attributes
+
+    def _render(self, operation: Operation) -> Sequence[Any]:
+        frames = [*render(self._env, self._count, ids=self.traits.renders_ids)]
+        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        frames[chosen] = map(copy_value, frames[chosen])
+        return frames
+
+    def _call(self, operation: Operation) -> Sequence[Any]:
+        return call(self._env, self._count, cast(Call, operation.message))
+
+    def _get_attr(self, operation: Operation) -> Sequence[Any]:
+        return peek(self._env, self._count, *operation.message.arguments(0))
+
+    def _set_attr(self, operation: Operation) -> Sequence[Any]:
+        message = cast(SetAttr, operation.message)
+        return assign(self._env, message.attribute, message.assigned, create=message.create)
+
+    def _close_env(self, operation: Operation) -> None:
+        self._payload.problems += self.close()  # the only one of its VectorEnv
+
+    def _inject(self, operation: Operation) -> None:
+        self._injected_faults += operation.message.values or ()
+
+    # ---------------------------------------------------------------- step
+
+    def _step(self, step: Step) -> None:
+        timed = self._meter.begin(self.first, self.stop, whole=True)
+        started = clock()
+        rows, phases = self._plane(step.plane), self._phases
+        new_episodes = phases == Phase.DUE
+        reset = new_episodes & ~self._over  # the VectorEnv does not reset these by itself
+        repeated = phases >= Phase.HELD
+        replaced = reset | repeated
+        infos: Infos = []
+        if not replaced.all():
+            infos = self._step_env(step, rows, replaced)
+        if reset.any():
+            infos = self._reset_rows(reset, rows, infos)
+            self._clear(rows, reset)
+        if repeated.any():
+            infos = self._repeat(repeated, rows, infos)
+        ended = rows.terminated | rows.truncated
+        if self._rule.resets_now and ended.any():
+            infos = self._reset_now(ended, replaced, rows, infos)
+            new_episodes |= ended
+        if ended.any() or phases.any():
+            self._phases = self._rule.table[phases, ended.astype(np.int8)]
+            held = (self._phases == Phase.HELD) & ~repeated
+            if held.any():
+                write(self._rows_to_repeat, held, rows.columns, held)
+        if new_episodes.any():
+            self._count_episodes(new_episodes)
+        self._payload.objects = self._objects_of(rows.observations)
+        self._put_infos(infos)
+        self._infos = cast("list[Info]", infos or self._no_infos)
+        if timed:
+            self._meter.timed_alike(self.first, self.stop, (clock() - started) // self._count)
+        self._meter.end(self._count, timed=timed)
+
+    def _batch(self, parts: Sequence[Any] | None) -> Any:
+        """Return the actions in the form that the VectorEnv takes; copies, if it may keep them.
+
+        ``parts`` are those without a fixed size.
+        """
+        layout = self.table.action
+        if parts and type(parts[0]) is GivenAction:
+            return layout.batch([given.action for given in parts], cast=self.traits.compiled)
+        blocks = [block[self.first : self.stop] for block in self.table.actions]
+        if not self.traits.rule_book:
+            blocks = [block.copy() for block in blocks]
+        return layout.join(blocks, list(zip(*parts or (), strict=True)))
+
+    def _step_env(self, step: Step, rows: Plane, replaced: Array) -> Infos:
+        """Step the VectorEnv, write its results, and return its infos.
+
+        ``replaced`` are the environments whose rows the host replaces.
+        """
+        while self._injected_faults:
+            self._injected_faults.pop().trigger()
+        traits = self.traits
+        if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
+            self._reset_env(self._over)
+        # Infos stay in vector form, if the VectorEnv does all that follows an episode's end.
+        vector_form = self._vector_infos and traits.mode is self._autoreset and not replaced.any()
+        finals_written = traits.rule_book and bool(rows.final) and not vector_form
+        actions = self._batch(step.parts)
+        if traits.rule_book:
+            self._env.play(actions)
+            finals = rows.final[0] if finals_written else None
+            with self._guard:  # only the second half writes
+                info: Info = self._env.show_into(
+                    rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
+                )
+        else:
+            result = self._env.step(actions)
+            columns, info = check_step(self._layout, result, self._count)
+            with self._guard:
+                write(rows.columns, slice(None), columns)
+        ended = rows.terminated | rows.truncated
+        resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
+        self._over = np.zeros_like(ended) if resets else ended
+        if vector_form:
+            infos = self._take_vector_infos(info, ended if resets else None)
+            if infos is not None:
+                return infos
+        if resets:
+            return self._take_finals(info, ended & ~replaced, rows, written=finals_written)
+        return split_info(info, self._count)
+
+    def _take_vector_infos(self, info: Info, ended: Array | None) -> VectorInfos | None:
+        """Return infos in vector form, if they have it and nothing in them is read here.
+
+        ``ended`` are the environments that the VectorEnv has reset, if any.
+        """
+        if "cost" in info or (self.first and "env_id" in info):
+            return None
+        if ended is not None:
+            if "final_obs" not in info:
+                return None
+            info.setdefault("_final_obs", ended)
+            info.setdefault("final_info", {})
+            info.setdefault("_final_info", ended)
+        columns = take_columns(info, self._count)
+        return None if columns is None else VectorInfos(self._count, columns)
+
+    def _take_finals(self, info: Info, ended: Array, rows: Plane, *, written: bool) -> Infos:
+        """Return the infos of a step after which the VectorEnv has reset what ``ended``.
+
+        The last observations and infos of these episodes are the final ones under same-step
+        autoreset, else those of this step. ``written`` says that the VectorEnv has written the
+        observations.
+        """
+        batch = info.pop("final_obs", None)
+        if batch is None and not written:
+            raise ValueError("step gave no info['final_obs'], as AutoresetMode.SAME_STEP wants")
+        last_infos = split_info(info.pop("final_info", {}), self._count) or self._no_infos
+        info.pop("_final_obs", None)
+        info.pop("_final_info", None)
+        infos = split_info(info, self._count)
+        chosen = np.flatnonzero(ended).tolist()
+        finals = {i: last_infos[i] for i in chosen}
+        if chosen and not written:
+            if not (isinstance(batch, np.ndarray) and batch.dtype.hasobject):
+                batch = self._layout.rows(batch, self._count)
+            columns = self._columns_of([batch[i] for i in chosen])
+            with self._guard:
+                write(rows.final if self._rule.resets_now else rows.observations, chosen, columns)
+            if self._rule.resets_now:
+                finals = {i: self._rows.with_final(final, batch[i]) for i, final in finals.items()}
+        if not self._rule.resets_now:
+            return self._with(infos, finals)
+        self._finals = {self.first + i: final for i, final in finals.items() if final}
+        return infos
+
+    def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
+        """Write kept rows, without reward; return the infos without theirs."""
+        with self._guard:
+            write(rows.columns, repeated, self._kept, repeated)
+            rows.rewards[repeated] = 0.0
+        return self._with(infos, {i: {} for i in np.flatnonzero(repeated).tolist() if infos})
+
+    def _reset_now(self, ended: Array, replaced: Array, rows: Plane, infos: Infos) -> Infos:
+        """Apply same-step autoreset: reset what the VectorEnv has not, and keep the final rows."""
+        left = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
+        if left.any():
+            with self._guard:
+                write(rows.final, left, rows.observations, left)
+            for i in np.flatnonzero(left).tolist() if infos else ():
+                self._finals[self.first + i] = infos[i]
+            infos = self._reset_rows(left, rows, infos)
+        self._payload.final_objects = self._objects_of(rows.final, ended)
+        return infos
+
+    # ---------------------------------------------------------------- reset
+
+    def _reset(self, operation: Operation) -> None:
+        """Reset all environments, or some if the VectorEnv supports that."""
+        reset = cast(Reset, operation.message)
+        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        mask = np.zeros(self._count, bool)
+        mask[chosen] = True
+        seeds: list[int | None] = [None] * self._count
+        seeds[chosen] = reset.seeds or seeds[chosen]
+        options = options_of_all(reset.options, range(operation.start, operation.stop))
+        for episode, seed in zip(self._episodes[chosen], seeds[chosen], strict=True):
+            episode.seed = episode.seed if seed is None else seed
+            episode.options = lasting(reset.options)
+        self._phases[mask] = Phase.RUNNING
+        rows = self._plane(reset.plane)
+        infos = self._reset_rows(mask, rows, [], seeds, options)
+        self._clear(rows, mask)
+        self._count_episodes(mask)
+        self._payload.objects = self._objects_of(rows.observations, mask)
+        self._put_infos(infos)
+        self._infos = [*self._infos]
+        self._infos[chosen] = (infos or self._no_infos)[chosen]
+
+    def _reset_rows(
+        self,
+        mask: Array,
+        rows: Plane,
+        infos: Infos,
+        seeds: SeedList | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Infos:
+        """Reset environments, and write their observations; return the infos with theirs."""
+        count, columns, reset_infos = self._reset_env(mask, seeds, options)
+        chosen = np.flatnonzero(mask)
+        # For some of the environments, a VectorEnv may return all rows, as Gymnasium's do, or only
+        # theirs.
+        given = chosen if count == self._count else np.arange(len(chosen))
+        with self._guard:
+            write(rows.observations, chosen, columns, given)
+        each = reset_infos or self._no_infos
+        pairs = zip(chosen.tolist(), given.tolist(), strict=True)
+        return self._with(infos, {i: each[k] for i, k in pairs})
+
+    def _reset_env(
+        self, mask: Array, seeds: SeedList | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, list[Array], list[Info]]:
+        """Reset environments of the VectorEnv.
+
+        Args:
+            mask: The environments, ``bool[count]``.
+            seeds: A seed or ``None`` for each environment.
+            options: Options, by default those of the last explicit reset.
+
+        Returns:
+            For how many environments it returned something; their observations and infos.
+        """
+        chosen = np.flatnonzero(mask).tolist()
+        if not self._began:  # the first reset is of all, even if some results are discarded
+            mask = np.ones_like(mask)
+        options = copy.deepcopy(options or self._episodes[chosen[0]].options)
+        if not mask.all():
+            options = {**(options or {}), "reset_mask": mask.copy()}
+        seed = self.traits.seed_argument(self._seeds_of(chosen, seeds), mask)
+        self._resetting = True
+        result = self._env.reset(seed=seed, options=options)
+        counts = (self._count, len(chosen))
+        count, columns, info = check_reset(self._layout, result, counts)
+        infos = split_info(info, count)
+        self._resetting, self._began = False, True
+        self._over = self._over & ~mask
+        return count, columns, infos
+
+    def _seeds_of(self, chosen: list[int], seeds: SeedList | None) -> SeedList | None:
+        """Return the seeds of a reset, by default those for replacements after a fault."""
+        reseeds: list[int | None] = [None] * self._count
+        for i in chosen:
+            reseeds[i], self._episodes[i].reseed = self._episodes[i].reseed, None
+        if seeds is not None and any(seed is not None for seed in seeds):
+            return seeds
+        first = reseeds[chosen[0]]
+        if first is None or self.traits.seeds != "none":
+            return None if first is None else reseeds
+        # One integer, which is of all of them.
+        return [*range(first, first + self._count)] if len(chosen) == self._count else None
+
+    # ---------------------------------------------------------------- states
+
+    def _save(self, operation: Operation) -> Sequence[EnvState | str]:
+        """Return the states of environments, if the VectorEnv gives them."""
+        message = cast(Save, operation.message)
+        name = type(self._env).__name__
+        saved: list[EnvState | str] = [NO_STATE.format(name)] * self._count
+        if self._layout.objects or not callable(getattr(self._env, "get_state", None)):
+            return saved
+        for slot, plane in zip(range(operation.start, operation.stop), message.planes, strict=True):
+            i = slot - self.first
+            if self._phases[i] == Phase.CUT:
+                saved[i] = CUT_OFF
+                continue
+            episode = self._episodes[i].copy()
+            episode.phase, episode.number = Phase(self._phases[i]), int(self._numbers[i])
+            data = self._env.get_state(i), bool(self._over[i])
+            copied = Copy("methods", f"what {name} returns as its state", data)
+            observation, flags = self.table.row(plane, slot, [])
+            saved[i] = EnvState(episode, observation, copy_info(self._infos[i]), flags, copied)
+        return saved
+
+    def _load(self, operation: Operation) -> Sequence[str | None] | None:
+        """Continue environments from states; or replace a VectorEnv, whose episodes are lost."""
+        message = cast(Load, operation.message)
+        if message.plane is None:
+            self._replace(message)
+            return [""] * self._count
+        if not self._began:
+            self._reset_env(np.ones(self._count, bool))
+        rows = self._plane(message.plane)
+        for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
+            i, copied = slot - self.first, state.unpacked().copied
+            if copied.way != "methods" or not isinstance(copied.data, tuple):
+                raise SnapshotError(OTHER_KIND.format(copied.detail))
+            program, self._over[i] = copied.data
+            self._env.set_state(i, program)
+            episode = self._rule.restored(state.episode, state.observation, state.flags)
+            self._episodes[i] = episode
+            self._phases[i], self._numbers[i] = episode.phase, episode.number
+            with self._guard:
+                write(rows.observations, [i], self._columns_of([state.observation]))
+                rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
+            if episode.phase is Phase.HELD:
+                write(self._rows_to_repeat, [i], rows.columns, [i])
+            self._infos = [*self._infos]
+            (self._infos[i],) = self._filter.running([state.info])
+            if self._infos[i]:
+                self._payload.infos[slot] = copy_info(self._infos[i])
+        return None
+
+    def _replace(self, message: Load) -> None:
+        """Make another VectorEnv, unless this one is fresh; its environments are cut off."""
+        if message.remakes:
+            with suppress(self._catch):
+                self._env.close()
+            mismatch = self._description.mismatch(self._make())
+            if mismatch is not None:
+                raise UsageError(mismatch)
+        self._forget()
+        self._injected_faults.clear()
+        for i, state in enumerate(message.states):
+            lost = state.otherwise or state
+            self._episodes[i] = lost.episode.copy()
+            self._numbers[i] = self._meter.episodes(self.first + i)
+            if lost.observation is not None:
+                self._phases[i] = Phase.CUT
+                flags = [np.array([value]) for value in (0.0, False, True)]
+                write(self._rows_to_repeat, [i], [*self._columns_of([lost.observation]), *flags])
+
+    _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
+        Reset: _reset,
+        Render: _render,
+        Call: _call,
+        GetAttr: _get_attr,
+        SetAttr: _set_attr,
+        CloseEnv: _close_env,
+        InjectFault: _inject,
+        Save: _save,
+        Load: _load,
+    }
+
+    # ---------------------------------------------------------------- rows and infos
+
+    def _plane(self, number: int) -> Plane:
+        """Return the rows of a plane, in which observations have all of their leaves."""
+        rows = self._rows.plane(number, self.first, self.stop)
+        if not self._layout.objects:
+            return rows
+        observations = [*rows.observations, *self._objects_here]
+        final = [*rows.final, *self._final_objects] if self.table.final else []
+        scalars = rows.rewards, rows.terminated, rows.truncated
+        return Plane(observations, final, *scalars, rows.infos)
+
+    @property
+    def _rows_to_repeat(self) -> list[Array]:
+        """The kept rows, for writing. Many runs never need their memory."""
+        if not self._kept:
+            self._kept = [np.empty_like(column) for column in self._plane(0).columns]
+        return self._kept
+
+    def _columns_of(self, observations: Sequence[Any]) -> list[Array]:
+        """Return the leaves of single observations as a batch."""
+        batch = self._layout.batch(observations)
+        return check_observations(self._layout, batch, (len(observations),), "the VectorEnv")[1]
+
+    def _objects_of(self, blocks: list[Array], mask: Any = ...) -> dict[int, list[Any]]:
+        """Return the leaves without a fixed size of some environments, by id."""
+        columns = blocks[len(self._layout.fixed) :]
+        chosen = np.arange(self._count)[mask].tolist() if columns else ()
+        return {self.first + i: [column[i] for column in columns] for i in chosen}
+
+    def _clear(self, rows: Plane, mask: Array) -> None:
+        """Write the rewards and flags of resets."""
+        with self._guard:
+            rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
+
+    def _with(self, infos: Infos, changed: dict[int, Info]) -> Infos:
+        """Return infos with those of some environments replaced."""
+        if not infos and not any(changed.values()):
+            return infos
+        each = [*infos] or [{} for _ in range(self._count)]
+        for i, info in changed.items():
+            each[i] = info
+        return each
+
+    def _put_infos(self, infos: Infos) -> None:
+        if isinstance(infos, VectorInfos):
+            if infos.columns:
+                self._payload.vector_infos[self.first] = infos.copy()  # the caller's to change
+            return
+        for slot, info in [*enumerate(infos, self.first), *self._finals.items()]:
+            self._meter.spent(slot, info)
+        for slot, info in enumerate(self._filter.running(infos), self.first):
+            if self.first and "env_id" in info:  # a VectorEnv counts its own from 0
+                info["env_id"] += self.first
+            if info:
+                self._payload.infos[slot] = info
+        for slot, final in () if self._filter.active else self._finals.items():
+            self._payload.infos[slot] = {**self._payload.infos.get(slot, {}), FINAL_INFO: final}
+
+    def _count_episodes(self, mask: Array) -> None:
+        self._numbers += mask
+        self._meter.begin_episodes(self.first, mask)

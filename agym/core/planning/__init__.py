@@ -1,0 +1,1 @@
+"""Planning: chooses a backend; ``planning/choosing.py`` has the order of steps."""

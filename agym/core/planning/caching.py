@@ -1,0 +1,180 @@
+"""Caches what is known of environments as small JSON files in the user's cache folder.
+
+A record is about the environments of one factory: their profile, and what batches of them took.
+
+An unreadable record counts as missing. What cannot be written is measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+
+from agym.core._system.cpus import core_numbers, quota
+from agym.core.hosts.factories import Factory
+from agym.core.planning.model import Profile
+
+# Of the records; other versions are not read.
+VERSION = 3
+
+# Seconds for which a measurement of a real run counts instead of a prediction.
+MEASURED_SECONDS = 24 * 3600.0
+
+# Times and sizes in records are smaller.
+LARGEST = 1e12
+
+# Factories that hold more bytes than this are not looked up.
+MAX_PICKLED = 64 * 1024
+
+
+def cache_folder() -> Path:
+    """Return agym's cache folder: ``$XDG_CACHE_HOME/agym``, or ``~/.cache/agym``.
+
+    Raises:
+        RuntimeError: The user has no home.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "agym"
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value from a record is a valid time, size or flag."""
+    return isinstance(value, int | float) and 0 <= value < LARGEST
+
+
+def recall_profile(factory: Factory) -> Profile | None:
+    """Return the profile of a factory's environments, if their code is unchanged."""
+    record = _read(_path(factory))
+    try:
+        found = record["profile"]
+        if record["changed"] != _changed(record["file"]):
+            return None
+        numbers = [value for name, value in found.items() if name != "name"]
+        return Profile(**found) if all(map(is_number, numbers)) else None
+    except (TypeError, KeyError, AttributeError):
+        return None
+
+
+def remember_profile(factory: Factory, profile: Profile, file: str | None) -> None:
+    """Store the profile of a factory's environments, whose code is in a file.
+
+    What real runs took with earlier code is forgotten.
+    """
+    record = {"profile": asdict(profile), "file": file, "changed": _changed(file)}
+    _write(_path(factory), record)
+
+
+def recall_measured(factory: Factory, num_envs: int) -> dict[str, float]:
+    """Return the seconds per batch that real runs took in the last day, by candidate's name."""
+    return {name: took for name, (took, _) in _measured(_read(_path(factory)), num_envs)}
+
+
+def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float]) -> None:
+    """Add the seconds per batch that candidates took."""
+    path = _path(factory)
+    record = _read(path)
+    new = {name: (seconds, time.time()) for name, seconds in measured.items()}
+    runs = record["runs"] if isinstance(record.get("runs"), dict) else {}
+    runs[_run(num_envs)] = dict(_measured(record, num_envs)) | new
+    _write(path, {**record, "runs": runs})
+
+
+def _measured(record: dict[str, Any], num_envs: int) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield what was measured of each candidate in the last day, and when."""
+    with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
+        for name, (seconds, taken) in record["runs"][_run(num_envs)].items():
+            fits = is_number(seconds) and is_number(taken)
+            if fits and 0 <= time.time() - taken < MEASURED_SECONDS:
+                yield name, (float(seconds), taken)
+
+
+def _run(num_envs: int) -> str:
+    return f"{num_envs} on {core_numbers()}, {quota()}"
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    """Read a record; it is empty if none can be read."""
+    try:
+        found = {} if path is None else json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(path: Path | None, record: dict[str, Any]) -> None:
+    """Write a record, completely or not at all."""
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            try:
+                json.dump(record, file)
+                file.close()
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+
+def source_file(env: Any) -> str | None:
+    """Return the file with the code of an environment, or of a class of such."""
+    env = getattr(env, "unwrapped", env)
+    with contextlib.suppress(TypeError, OSError):
+        return inspect.getsourcefile(env if isinstance(env, type) else type(env))
+    return None
+
+
+def _path(factory: Factory) -> Path | None:
+    """Return the file of a factory's record, the same in each process; ``None`` if there is none.
+
+    A record is that of this machine and these libraries.
+    """
+    digest = _Digest()
+    libraries = (
+        VERSION, platform.node(), platform.machine(), platform.processor(), os.cpu_count(),
+        importlib.metadata.version("agym-envs"), platform.python_version(),
+        getattr(sys, "_is_gil_enabled", lambda: True)(), gymnasium.__version__, np.__version__,
+    )  # fmt: skip
+    digest.write(repr(libraries).encode())
+    try:
+        cloudpickle.Pickler(digest).dump(factory)
+        return cache_folder() / f"env-{digest.hash.hexdigest()[:32]}.json"
+    except Exception:  # what it holds cannot be pickled, or is large; or the user has no home
+        return None
+
+
+class _Digest:
+    """A file that hashes what is written, up to a limit."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self._left = MAX_PICKLED
+
+    def write(self, piece: Any) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise OverflowError
+        self.hash.update(piece)
+
+
+def _changed(file: str | None) -> float | None:
+    with contextlib.suppress(OSError):
+        return None if file is None else Path(file).stat().st_mtime
+    return None

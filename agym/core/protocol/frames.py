@@ -1,0 +1,154 @@
+"""Frames: hands what ``render`` returned to the caller, while the environment reuses its arrays.
+
+Within one process, a frame is copied. From a worker process, a picture or a list of them goes
+through a region of the worker's *arena*, a block of shared memory. Each array keeps its memory
+order: pygame's pictures are often transposed views, whose copy to C order takes longer than the
+drawing. The caller gets a *lease* of the region, not a copy::
+
+    worker                                 arena                                caller
+    keep(frame) --- copy -------------->  [region] [region]  ----- lease ----> array
+    take_back(regions) <--- with the next render --- its last array, slice or tensor is gone
+
+Region sizes are powers of two, and regions are reused, the latest first, so frames may vary in
+size. Only what was once written takes memory. What finds no room goes in a message, as do other
+frames, such as texts.
+"""
+
+from __future__ import annotations
+
+import mmap
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agym.core._system.fork_safety import notify_before_forks
+from agym.core.protocol.memory import ALIGNMENT, Field
+from agym.core.protocol.typing import Array
+from agym.core.protocol.value_copies import copy_value
+
+# An arena, which is enough for 256 pictures of 600 x 400.
+ARENA: Field = (np.dtype(np.uint8), (256 * 1024 * 1024,))
+
+# Below this total, arrays travel faster in the message.
+LEAST_BYTES = 4096
+
+
+class Laid(NamedTuple):
+    """An array in a region."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+
+    def over(self, memory: Array) -> Array:
+        """Create the array over the region's memory, which it keeps alive.
+
+        Raises:
+            ValueError: The array exceeds it.
+        """
+        return np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
+
+
+class ShelvedFrame(NamedTuple):
+    """A frame in a region.
+
+    Attributes:
+        start: The first byte of the region.
+        size: How many bytes of it are used.
+        arrays: Its arrays.
+        kind: ``list`` or ``tuple``, or ``None`` if the frame is the one array.
+    """
+
+    start: int
+    size: int
+    arrays: Sequence[Laid]
+    kind: type | None
+
+
+class FrameShelf:
+    """The worker's end of an arena, which divides it into regions and fills them."""
+
+    def __init__(self, arena: Array) -> None:
+        """Use an arena that no other worker fills."""
+        self._arena = arena
+        self._used = 0
+        # Starts of the free regions by size; and for each region the list where it is when free.
+        self._free: dict[int, list[int]] = {}
+        self._lists: dict[int, list[int]] = {}
+
+    def keep(self, frame: Any) -> Any:
+        """Copy a frame, into the arena if it is an array or a list or tuple of arrays."""
+        kind = type(frame) if type(frame) in (list, tuple) else None
+        arrays = [frame] if kind is None else frame
+        laid, size = [], 0
+        for array in arrays:
+            if type(array) is not np.ndarray or array.dtype.hasobject:
+                return copy_value(frame)
+            laid.append(Laid(size, array.shape, array.dtype, np.empty_like(array).strides))
+            size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        start = self._take(size) if size >= LEAST_BYTES else None
+        if start is None:
+            return copy_value(frame)
+        region = self._arena[start : start + size]
+        for array, place in zip(arrays, laid, strict=True):
+            place.over(region)[...] = array
+        return ShelvedFrame(start, size, laid, kind)
+
+    def _take(self, size: int) -> int | None:
+        size = max(mmap.PAGESIZE, 1 << (size - 1).bit_length())
+        free = self._free.setdefault(size, [])
+        if free:
+            return free.pop()
+        start = self._used
+        if start + size > len(self._arena):
+            return None
+        self._used += size
+        self._lists[start] = free
+        return start
+
+    def take_back(self, regions: Iterable[int]) -> None:
+        """Reuse regions, given by their starts, which the caller has released."""
+        for start in regions:
+            self._lists[start].append(start)
+
+
+class FrameLeases:
+    """The caller's end of one worker's arena."""
+
+    def __init__(self, arena: Array) -> None:
+        self._arena = arena
+        # References to the leased regions by their starts, and the starts of those to send back.
+        self._leased: dict[int, weakref.ref[Array]] = {}
+        self._returned: list[int] = []
+        notify_before_forks(self)
+
+    def open(self, value: ShelvedFrame) -> Any:
+        """Return the frame in a region to the caller.
+
+        Raises:
+            ValueError: A worker would not have written this.
+        """
+        start, size, laid, kind = value
+        if not 0 <= start <= start + size <= len(self._arena) or start in self._leased:
+            raise ValueError(f"a region that is leased or does not exist: {start}")
+        # Over bytes: arrays over a part of an array would keep the whole alive, and not the part.
+        region = np.frombuffer(self._arena.data[start : start + size], np.uint8)
+        self._leased[start] = weakref.ref(region, lambda _: self._end(start))
+        arrays = [place.over(region) for place in laid]
+        return arrays[0] if kind is None else kind(arrays)
+
+    def _end(self, start: int) -> None:
+        if self._leased.pop(start, None):  # else a forked child may have it
+            self._returned.append(start)
+
+    def give_back(self) -> list[int]:
+        """Take out the starts of the regions that the worker may reuse."""
+        # Other threads may append.
+        return [self._returned.pop() for _ in range(len(self._returned))]
+
+    def before_fork(self) -> None:
+        """Never reuse the leased regions: a child process keeps its arrays over the same memory."""
+        self._leased.clear()

@@ -1,0 +1,108 @@
+"""Selection of infos by the ``infos`` and ``episode_stats`` options, done by the host.
+
+Episode statistics equal those of Gymnasium's ``RecordEpisodeStatistics`` around each environment:
+returns are added one after the other in the type of the rewards, so they agree to the last bit. One
+``map`` of C functions adds them for a whole batch. (NumPy would need a conversion, and would round
+differently if rewards are not float64.)
+
+An episode that a fault has cut off has no statistics, because they died with the environment. A
+replayed episode has those of the whole. An ``info["episode"]`` from the environment itself, for
+example from a wrapper, is left unchanged.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from agym.core.protocol.typing import Info
+
+# Key of the statistics in an info.
+EPISODE = "episode"
+
+
+@dataclass(frozen=True)
+class InfoPolicy:
+    """Which infos the caller wants; see the options of :func:`agym.make`."""
+
+    infos: str = "all"
+    episode_stats: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether infos are changed at all."""
+        return self.infos != "all" or self.episode_stats
+
+    @property
+    def counts(self) -> bool:
+        """Whether episode statistics are counted."""
+        return self.episode_stats or self.infos == "episode"
+
+
+class InfoFilter:
+    """Applies the policy to a host's infos, unless it is not ``active`` and changes nothing.
+
+    Indices count from the host's first environment.
+    """
+
+    def __init__(self, policy: InfoPolicy, count: int) -> None:
+        self.active = policy.active
+        self._policy = policy
+        self._all = policy.infos == "all"
+        self._returns: list[Any] = [0.0] * count
+        self._begun = [perf_counter()] * count
+        # Environments whose episode was cut off.
+        self._cut: set[int] = set()
+
+    def begin(self, i: int) -> None:
+        """Start the statistics of an episode, after its reset."""
+        self._returns[i] = 0.0
+        self._begun[i] = perf_counter()
+        self._cut.discard(i)
+
+    def cut(self, i: int) -> None:
+        """Mark the episode of an environment as cut off."""
+        self._cut.add(i)
+
+    def statistics(self, i: int) -> tuple[Any, float, bool]:
+        """Return the statistics of an episode so far, for another filter to resume."""
+        return self._returns[i], perf_counter() - self._begun[i], i in self._cut
+
+    def resume(self, i: int, statistics: tuple[Any, float, bool]) -> None:
+        """Continue from statistics, whose seconds are those that passed until they were taken."""
+        self._returns[i], seconds, cut = statistics
+        self._begun[i] = perf_counter() - seconds
+        self._cut.discard(i)
+        if cut:
+            self._cut.add(i)
+
+    def add(self, start: int, rewards: Sequence[Any]) -> None:
+        """Add the rewards of a step of adjacent environments from ``start`` on."""
+        if self._policy.counts:
+            part = slice(start, start + len(rewards))
+            self._returns[part] = map(operator.add, self._returns[part], rewards)
+
+    def running(self, infos: Sequence[Info]) -> Sequence[Info]:
+        """Select the infos of resets, and of steps that do not end an episode."""
+        return infos if self._all else [{}] * len(infos)
+
+    def ended(self, i: int, info: Info, reward: Any, length: int) -> Info:
+        """Select the info of the step that ended an episode, whose reward is not yet added."""
+        policy = self._policy
+        if policy.infos == "none":
+            return {}
+        if policy.counts and i not in self._cut and EPISODE not in info:
+            seconds = round(perf_counter() - self._begun[i], 6)
+            earned = self._returns[i] + reward
+            if hasattr(earned, "item") and not isinstance(earned, np.generic):
+                earned = earned.item()  # rewards were arrays or tensors of one element
+            episode = {"r": earned, "l": length, "t": seconds}
+            info = {**info, EPISODE: episode}
+        if self._all:
+            return info
+        return {EPISODE: info[EPISODE]} if EPISODE in info else {}

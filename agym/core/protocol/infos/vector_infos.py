@@ -1,0 +1,123 @@
+"""Infos in Gymnasium's vector form: a dict of arrays with a row per environment.
+
+A boolean array under ``"_key"`` says which rows of ``"key"`` are valid. A vector environment
+returns its infos so, and :class:`agym.AgymVectorEnv` passes them on whole. All others get a dict
+per environment, which :func:`split_info` makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from agym.core.protocol.typing import Info
+from agym.core.protocol.value_copies import copy_info
+
+
+class VectorInfos(Sequence[Info]):
+    """The infos of a batch in vector form, also readable as a dict per environment.
+
+    Attributes:
+        columns: The vector form; empty if no environment has an info.
+    """
+
+    def __init__(
+        self, count: int, columns: Info, split: Callable[[], list[Info]] | None = None
+    ) -> None:
+        """Hold the infos of ``count`` environments; ``split`` makes a dict for each."""
+        self.columns = columns
+        self._count = count
+        self._make_split = split or partial(split_info, columns, count)
+        self._split: list[Info] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Info]:
+        return iter(self.split())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.split()[index]
+
+    def split(self) -> list[Info]:
+        """Return a dict per environment."""
+        if self._split is None:
+            self._split = self._make_split() or [{} for _ in range(self._count)]
+        return self._split
+
+    def copy(self) -> VectorInfos:
+        """Return the same infos in other arrays."""
+        return VectorInfos(self._count, copy_info(self.columns)) if self.columns else self
+
+
+def take_columns(info: Info, count: int) -> Info | None:
+    """Copy the info of a batch, and add the masks that it leaves out.
+
+    Returns:
+        The copy; ``None`` if a value has no row per environment.
+    """
+    columns: Info = {}
+    for key, value, mask in _entries(info):
+        column: Any
+        if isinstance(value, dict):
+            column = take_columns(value, count)
+        elif not _has_rows(value, count):
+            column = None
+        else:
+            column = np.array(value)
+            if column.dtype.hasobject:
+                column[:] = [copy_info({"": one})[""] for one in column]
+            elif key == "final_obs":  # an array of observations, in Gymnasium's form
+                column = None
+        if column is None:
+            return None
+        columns[key] = column
+        columns[f"_{key}"] = np.ones(count, bool) if mask is None else np.array(mask, bool)
+    return columns
+
+
+def split_info(info: Info, count: int) -> list[Info]:
+    """Split the info of a batch into one per environment; return none for an empty info.
+
+    Dicts nest. Values without a row per environment are for all of them.
+    """
+    if not info:
+        return []
+    rows: list[Info] = [{} for _ in range(count)]
+    for key, value, mask in _entries(info):
+        values = _values(value, count)
+        if mask is None:
+            for row, one in zip(rows, values, strict=True):
+                row[key] = one
+        else:
+            for i in np.flatnonzero(mask).tolist():
+                rows[i][key] = values[i]
+    return rows
+
+
+def _values(value: Any, count: int) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return split_info(value, count) or [{} for _ in range(count)]
+    if not _has_rows(value, count):
+        return [copy_info({"": value})[""] for _ in range(count)]
+    array = np.asarray(value)
+    if array.dtype == np.bool_ and array.ndim == 1:
+        values: list[Any] = array.tolist()
+        return values
+    if array.dtype.hasobject:
+        return [copy_info({"": one})[""] for one in array]
+    return list(array if array.ndim == 1 else array.copy())
+
+
+def _entries(info: Info) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each key with its value and its mask, ``None`` if there is none."""
+    for key, value in info.items():
+        if not (isinstance(key, str) and key.startswith("_") and key[1:] in info):
+            yield key, value, info.get(f"_{key}")
+
+
+def _has_rows(value: Any, count: int) -> bool:
+    return hasattr(value, "__array__") and bool(np.ndim(value)) and len(value) == count

@@ -1,0 +1,1 @@
+"""Faults on purpose, and faults again: chaos, and the replay of capsules."""

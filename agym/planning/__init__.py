@@ -1,1 +1,0 @@
-"""Planning: chooses a backend; ``api/auto/choosing.py`` has the order of steps."""

@@ -1,0 +1,376 @@
+"""Rollouts: stacked transitions, collected while the policy acts for some and others step.
+
+A plain policy acts for one group after the other, here with two::
+
+    group 0   policy | step ............ | policy | step ............
+    group 1            policy | step ............ | policy | step ...
+
+A batched policy acts for whichever environments wait, each played by a coroutine of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
+from itertools import compress
+from statistics import median
+from typing import Any, Generic, Literal, NamedTuple, overload
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from typing_extensions import TypeVar
+
+from agym import AsyncEnvs, Envs
+from agym.core.protocol.arguments import is_integer
+from agym.core.protocol.space_layout import Layout
+from agym.core.protocol.typing import Array, Observations
+from agym.errors import Fault, UsageError, UsageTypeError
+from agym.rollouts.batched import BatchedPolicy
+
+# Covariant, because a rollout gives actions; hence not the type variable of ``Envs``.
+ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
+
+Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
+Groups = int | Literal["auto"]
+
+# The numbers of groups that ``groups="auto"`` tries, in this order; of each, the median counts.
+# Two must be clearly faster, since the network then gets batches of half the size.
+TRIAL_GROUPS = (1, 2, 2, 1, 1, 2)
+MIN_SPEEDUP_OF_TWO = 1.05
+
+LOG = logging.getLogger("agym")
+
+
+class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
+    """``T`` steps of ``N`` environments.
+
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 4, output="array") as envs:
+        ...         policy = lambda observations: [0] * len(observations)
+        ...         async for rollout in agym.rollout(envs, policy, 16):
+        ...             return rollout
+        >>> rollout = agym.run(main())
+        >>> rollout.observations.shape, rollout.rewards.shape, rollout.last_observations.shape
+        ((16, 4, 4), (16, 4), (4, 4))
+
+    Attributes:
+        observations: The policy's input: ``(T, N, *shape)`` in the space's dtype, nested as the
+            space is nested; lists of lists where it has no fixed size.
+        actions: The policy's output, likewise.
+        rewards: ``float64[T, N]``.
+        terminated: ``bool[T, N]``.
+        truncated: ``bool[T, N]``.
+        valid: ``bool[T, N]``; false for steps that only reset a finished environment (next-step
+            autoreset), which ignore the action; for the row of a fault; and for the whole part of
+            an episode in this rollout that is tried again (``FaultPolicy(retry=)``).
+        last_observations: The observations after the last step: ``(N, *shape)``.
+        episode_returns: ``float64[k]``, returns of the episodes that ended in this rollout, in the
+            order in which they ended, without those that a fault has cut off.
+        episode_lengths: ``int64[k]``, their lengths in steps.
+        groups: Number of groups that took turns with the policy.
+    """
+
+    observations: Observations
+    actions: ActionsTaken
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    last_observations: Observations
+    episode_returns: Array
+    episode_lengths: Array
+    groups: int
+
+
+# This overload comes first, or a checker may take the coroutine itself for the actions.
+@overload
+def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Callable[[Observations], Awaitable[ActionsTaken]],
+    steps: int,
+    *,
+    groups: Groups = 1,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
+@overload
+def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Policy[Observations, ActionsTaken],
+    steps: int,
+    *,
+    groups: Groups = 1,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]: ...
+async def rollout(
+    envs: AsyncEnvs[Observations, ActionsTaken],
+    policy: Policy[Observations, ActionsTaken],
+    steps: int,
+    *,
+    groups: Groups = 1,
+    seed: int | None = None,
+) -> AsyncIterator[Rollout[Observations, ActionsTaken]]:
+    """Reset the environments, then step them and yield one rollout after the other.
+
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 4, output="array") as envs:
+        ...         policy = lambda observations: [0] * len(observations)  # of a group
+        ...         async for rollout in agym.rollout(envs, policy, 16, groups=2):
+        ...             return rollout.rewards.sum()
+        >>> float(agym.run(main())) > 0
+        True
+
+    Args:
+        envs: Open environments with ``output="array"``.
+        policy: A function or coroutine function from a batch of observations of some environments
+            to their actions; or an :func:`agym.batched` policy, which each environment asks by
+            itself, so that none waits for a slow one.
+        steps: Length ``T`` of a rollout.
+        groups: Number of groups that take turns with the policy, so that it acts for one while the
+            others step. Take 2 if the policy computes or waits elsewhere, as on a GPU; 1 if it
+            needs the cores that the environments use. ``"auto"`` tries both in the first six
+            rollouts and keeps 2 if they are more than 5 % faster. From the seventh rollout on,
+            ``Rollout.groups`` is the number that was chosen; pass it for a run that can be
+            repeated. A batched policy makes its own batches.
+        seed: For the reset: environment ``i`` gets ``seed + i``.
+
+    Yields:
+        Rollouts without end; leave the loop when you have enough.
+
+    Raises:
+        UsageError: An argument is invalid, or the autoreset mode is ``disabled``.
+    """
+    if not isinstance(steps, int) or steps < 1:
+        raise UsageError(f"steps={steps!r} must be a positive integer")
+    if groups != "auto" and not (is_integer(groups) and groups >= 1):
+        raise UsageError(f"groups={groups!r} must be a positive integer or 'auto'")
+    if isinstance(envs, Envs) or not hasattr(envs, "split"):
+        raise UsageTypeError(
+            f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
+        )
+    if envs.tap.autoreset == "disabled" or envs.output != "array":
+        raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
+    if groups == "auto" and envs.backend in ("serial", "native"):
+        groups = 1  # nothing steps while the policy acts; and a VectorEnv has no halves
+    alone = isinstance(policy, BatchedPolicy)
+    act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy
+    numbers = group_counts(envs.num_envs if alone else groups, envs.num_envs)
+    episodes, parts = _Episodes(envs), list[_Part]()
+    number = next(numbers)
+    while True:
+        if number != len(parts):
+            latest = episodes.latest(parts) if parts else None
+            parts = [_Part(episodes, group) for group in envs.split(number)]
+            for part in parts:
+                await part.begin(seed, latest)
+        # What is played by one coroutine.
+        lanes = [[part] for part in parts] if alone else [parts]
+        record, begun = _Record(envs, steps), time.perf_counter()
+        await _all([_play(lane, act, record, steps) for lane in lanes])
+        seconds = time.perf_counter() - begun
+        yield record.result(episodes.latest(parts), number)
+        number = numbers.send(seconds)
+
+
+def group_counts(groups: Groups, num_envs: int) -> Generator[int, float | None, None]:
+    """Yield the number of groups of each rollout; send it the seconds that the rollout took."""
+    if groups == "auto" and num_envs > 1:
+        took: dict[int, list[float]] = {}
+        for number in TRIAL_GROUPS:
+            seconds = yield number
+            assert seconds is not None
+            took.setdefault(number, []).append(seconds)
+        one, two = (median(took[number]) for number in (1, 2))
+        groups = 2 if one > MIN_SPEEDUP_OF_TWO * two else 1
+        LOG.info(
+            "a rollout takes %.3g s with one group and %.3g s with two: groups=%d from here on;"
+            " pass groups=%d to skip the trial", one, two, groups, groups,
+        )  # fmt: skip
+    number = 1 if groups == "auto" else min(groups, num_envs)
+    while True:
+        yield number
+
+
+async def _play(parts: Sequence[_Part], policy: Any, record: _Record, steps: int) -> None:
+    """Step the parts in turns."""
+    for t in range(steps):
+        for part in parts:
+            await part.finish(record)
+            await part.act(policy, record, t)
+    for part in parts:
+        await part.finish(record)
+
+
+async def _all(plays: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all at once; the first error cancels the others, and is raised."""
+    if len(plays) == 1:
+        await plays[0]
+        return
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(play) for play in plays]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    for task in tasks:
+        task.result()  # a group takes a cancelled task for one that has ended
+
+
+def _one_by_one(envs: AsyncEnvs, policy: BatchedPolicy) -> Callable[[Any], Awaitable[Any]]:
+    """Ask for the action of the one environment of a part."""
+    space, actions = Layout(envs.single_observation_space), Layout(envs.single_action_space)
+
+    async def act(observations: Any) -> Any:
+        leaves = [leaf[0] for leaf in space.flatten(observations)]
+        action = await policy(space.unflatten(leaves))
+        return actions.unflatten([[leaf] for leaf in actions.flatten(action)])
+
+    return act
+
+
+class _Episodes:
+    """The current episodes of all environments.
+
+    Attributes:
+        over: Which have ended, so that the next step only resets.
+        returns: Their returns so far.
+        lengths: Their lengths so far.
+        skips: Whether a step only resets after an episode's end.
+    """
+
+    def __init__(self, envs: AsyncEnvs) -> None:
+        self.over = np.zeros(envs.num_envs, bool)
+        self.returns = np.zeros(envs.num_envs)
+        self.lengths = np.zeros(envs.num_envs, np.int64)
+        self.skips = envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        self._layout = Layout(envs.single_observation_space)
+
+    def latest(self, parts: Sequence[_Part]) -> _Stack:
+        """Return the latest observations of all parts as one row."""
+        row = _Stack(self._layout, 1, len(self.over))
+        for part in parts:
+            row.write(0, part.ids, part.observations)
+        return row
+
+
+class _Part:
+    """A group with its latest observations."""
+
+    def __init__(self, episodes: _Episodes, group: AsyncEnvs) -> None:
+        self.ids = group.env_ids
+        self.observations: Any = None
+        self._episodes = episodes
+        self._group = group
+        self._pending: Any = None
+        self._t = 0
+
+    async def begin(self, seed: int | None, latest: _Stack | None) -> None:
+        """Go on from the latest observations of all environments; reset them if there are none."""
+        if latest is None:
+            self.observations, _ = await self._group.reset(seed=seed)
+        else:
+            self.observations = latest.nested(0, self.ids)
+
+    async def act(self, policy: Policy[Any, Any], record: _Record, t: int) -> None:
+        """Dispatch the group's next step."""
+        actions = policy(self.observations)
+        if inspect.isawaitable(actions):
+            actions = await actions
+        self._t, self._pending = t, self._group.step(actions)
+        record.observations.write(t, self.ids, self.observations)
+        record.actions.write(t, self.ids, actions)
+
+    async def finish(self, record: _Record) -> None:
+        """Await the group's step, and record its result."""
+        if self._pending is None:
+            return
+        self.observations, rewards, terminated, truncated, infos = await self._pending
+        self._pending = None
+        t, ids, episodes = self._t, self.ids, self._episodes
+        valid = ~episodes.over[ids]
+        record.rewards[t, ids] = rewards
+        record.terminated[t, ids] = terminated
+        record.truncated[t, ids] = truncated
+        record.valid[t, ids] = valid
+        episodes.returns[ids] += rewards
+        episodes.lengths[ids] += valid
+        done = terminated | truncated
+        ended = done.copy()
+        for k, info in enumerate(infos):
+            if "fault" in info:
+                ended[k] = False
+                self._drop_failed(record, k, info["fault"])
+        for i in compress(ids, ended):
+            record.episodes.append((t, episodes.returns[i], episodes.lengths[i]))
+        for i in compress(ids, done):
+            episodes.returns[i], episodes.lengths[i] = 0.0, 0
+        episodes.over[ids] = done & episodes.skips
+
+    def _drop_failed(self, record: _Record, k: int, fault: Fault) -> None:
+        """Mark the row of a fault invalid, and with it the steps that are tried again."""
+        steps = int(self._episodes.lengths[self.ids[k]]) if fault.retry else 1
+        first = max(0, self._t + 1 - max(1, steps))
+        record.valid[first : self._t + 1, self.ids[k]] = False
+
+
+class _Record:
+    """A rollout under construction."""
+
+    def __init__(self, envs: AsyncEnvs, steps: int) -> None:
+        shape = (steps, envs.num_envs)
+        self.observations = _Stack(Layout(envs.single_observation_space), *shape)
+        self.actions = _Stack(Layout(envs.single_action_space), *shape)
+        self.rewards = np.zeros(shape)
+        self.terminated, self.truncated, self.valid = (np.zeros(shape, bool) for _ in range(3))
+        self.episodes: list[tuple[int, float, int]] = []
+
+    def result(self, last: _Stack, groups: int) -> Rollout:
+        episodes = sorted(self.episodes, key=lambda episode: episode[0])
+        return Rollout(
+            self.observations.nested(),
+            self.actions.nested(),
+            self.rewards,
+            self.terminated,
+            self.truncated,
+            self.valid,
+            last.nested(0),
+            np.array([total for _, total, _ in episodes], np.float64),
+            np.array([length for _, _, length in episodes], np.int64),
+            groups,
+        )
+
+
+class _Stack:
+    """Stacked batches of one space: an array per leaf, or lists if it has no fixed size."""
+
+    def __init__(self, layout: Layout, steps: int, num_envs: int) -> None:
+        self.layout = layout
+        self._leaves: list[Any] = [
+            [[None] * num_envs for _ in range(steps)]
+            if leaf.dtype is None
+            else np.zeros((steps, num_envs, *leaf.shape), leaf.dtype)
+            for leaf in layout.leaves
+        ]
+
+    def write(self, t: int, ids: Sequence[int], batch: Any) -> None:
+        for stack, values in zip(self._leaves, self.layout.flatten(batch), strict=True):
+            if isinstance(stack, np.ndarray):
+                stack[t, ids] = values
+            else:
+                for i, value in zip(ids, values, strict=True):
+                    stack[t][i] = value
+
+    def nested(self, t: int | None = None, ids: Sequence[int] | None = None) -> Any:
+        """Return all rows, or one, or that of some environments, nested as the space is."""
+        leaves = self._leaves if t is None else [leaf[t] for leaf in self._leaves]
+        if ids is not None:
+            leaves = [
+                leaf[ids] if isinstance(leaf, np.ndarray) else tuple(leaf[i] for i in ids)
+                for leaf in leaves
+            ]
+        return self.layout.unflatten(leaves)

@@ -1,0 +1,301 @@
+"""Compiles kernels with numba, keeps the machine code on disk, and says why rules are refused.
+
+numba's own cache looks at the file of the function alone, here always ``kernels.py``. So the cache
+here goes by a fingerprint of all functions and constants that are compiled.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import logging
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+from agym.core._system.extras import require
+from agym.core.planning.caching import cache_folder
+from agym.errors import UsageError
+from agym.rules.arithmetic import CODES, EXTRA, PARTS, as_python
+from agym.rules.binding import Binder, fingerprint, function_of, global_names
+from agym.rules.contract import RuleBook
+from agym.rules.kernels import begin_some, play_some, show_some
+from agym.rules.rng import METHODS, Rng
+
+# Nothing in a kernel allocates, so no references are counted (`_nrt`): that would take half of a
+# small game's time. Indices are checked, as in Python: it takes 2 to 25 %.
+OPTIONS = {"nogil": True, "_nrt": False, "boundscheck": True}
+
+# Colours; places, in the forms in which numba names them; parts of arrays that numba does not
+# compile; lines that give no reason.
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
+PLACE = re.compile(r'File "(?P<a>[^"]+)", line (?P<m>\d+)|(?:at|from) (?P<b>\S+) \((?P<n>\d+)\)')
+PART = re.compile(r"npytypes\.Array'>, '(\w+)'\)")
+NOISE = re.compile(
+    r"^(Failed in|During|File |raised from|There (are|is)|- Of|Of which|Overload|With arg|Rejected"
+    r"|def |@|<source|\^|>>>|Known sig|No match|\*|Internal error|Name of|Numba type|Enc)"
+)
+
+ALLOCATES = (
+    "this allocates memory: copy arrays in a loop; a list of constants can be a tuple of the"
+    " module, such as MOVES = ((1, 0), (0, 1))"
+)
+
+# What numba says of its own parts, in other words.
+PLAINER = (
+    (
+        re.compile("NRT required but not enabled"),
+        ALLOCATES,
+    ),
+    (
+        re.compile("(failed to unpack|wrong tuple length).*"),
+        "step must return two values: (reward, terminated)",
+    ),
+    (re.compile(r"\bRng\(Record\(.*\) x 1\)"), "rng"),
+    (re.compile(r"\bRecord\([^()]*(\([^()]*\)[^()]*)*\)"), "a record"),
+    (re.compile(r" (found )?for signature:|Raised from .*"), ""),
+)
+
+log = logging.getLogger("agym.vectorize")
+
+# numba's dispatchers are not to be made by two threads at the same time.
+_lock = threading.Lock()
+
+
+class Kernels:
+    """The compiled loops of a rule book.
+
+    Attributes:
+        begin: ``begin_some`` of ``kernels.py``.
+        play: ``play_some``.
+        show: ``show_some``.
+    """
+
+    def __init__(self, book: RuleBook, mark: str | None) -> None:
+        """Bind the loops to the rules.
+
+        Args:
+            book: The rules.
+            mark: Their fingerprint, ``None`` if they are compiled anew each time.
+        """
+        numba = require("numba", EXTRA)
+        install_rng()
+        self._book = book
+        self._mark = mark
+        self._announced = False
+        compile_one = numba.njit(inline="always", **OPTIONS)
+        binder = Binder(book.replaced, lambda function: compile_one(as_python(function)))
+        self.begin, self.play, self.show = map(binder.bind, (begin_some, play_some, show_some))
+
+    def compile(self, kernel: Any, arguments: Sequence[Any]) -> None:
+        """Compile a kernel for arguments of these types, or load it from the disk.
+
+        Raises:
+            UsageError: numba cannot compile the rules; the message names their line.
+        """
+        numba = require("numba", EXTRA)
+        with _lock:
+            if self._mark is not None:
+                kernel._cache = _disk_cache()(kernel.py_func, self._mark, self._announce)
+            try:
+                kernel.compile(tuple(map(numba.typeof, arguments)))
+            except Exception as error:
+                log.debug("numba refused the rules of %s", self._book.name, exc_info=error)
+                raise refusal(self._book, error) from None
+
+    def _announce(self) -> None:
+        """Say once per rule book that something is compiled."""
+        if not self._announced:
+            self._announced = True
+            log.warning(
+                "compiling the rules of %s, which takes some seconds; the next time they are"
+                " loaded from %s",
+                self._book.name, cache_folder(),
+            )  # fmt: skip
+
+
+# Kernels by fingerprint, so that a constant that was changed counts.
+_kernels: dict[str, Kernels] = {}
+
+
+def mark_of(book: RuleBook) -> str | None:
+    """Return the fingerprint of all that is compiled for a rule book.
+
+    Returns:
+        ``None`` if the rules use what has no fingerprint, of which a warning tells: then compiled
+        code of an earlier time may have other values in it.
+    """
+    methods = (getattr(Rng, name) for name in METHODS)
+    mark, unreadable = fingerprint(
+        begin_some, play_some, show_some, *methods, *book.functions.values(), OPTIONS,
+        fingerprint(*CODES)[0],
+    )  # fmt: skip
+    if not unreadable:
+        return mark
+    log.warning(
+        "the rules of %s are compiled anew for each batch, because agym cannot tell whether %s has"
+        " changed: use plain functions, numbers, tuples and arrays",
+        book.name, ", ".join(unreadable),
+    )  # fmt: skip
+    return None
+
+
+def kernels_of(book: RuleBook) -> Kernels:
+    """Return the kernels of a rule book, which all its batches in this process share."""
+    mark = mark_of(book)
+    if mark is None:
+        return Kernels(book, None)
+    with _lock:
+        if mark not in _kernels:
+            _kernels[mark] = Kernels(book, mark)
+    return _kernels[mark]
+
+
+@cache
+def install_rng() -> None:
+    """Teach numba the methods of :class:`~agym.rules.rng.Rng`."""
+    numba, extending = require("numba", EXTRA), require("numba.extending", EXTRA)
+    binder = Binder({}, numba.njit(**OPTIONS))
+    for name in METHODS:
+        _install(extending, binder, name)
+
+
+def _install(extending: Any, binder: Binder, name: str) -> None:
+    method = binder.copy(getattr(Rng, name))
+
+    def resolve(self: Any, *_: Any, **__: Any) -> Any:
+        return method if self.instance_class is Rng else None
+
+    resolve.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+    types = require("numba", EXTRA).types
+    extending.overload_method(types.NamedUniTuple, name, jit_options=OPTIONS)(resolve)
+
+
+@cache
+def _disk_cache() -> Any:
+    """Return the class of numba's caches that go by a fingerprint."""
+    caching = require("numba.core.caching", EXTRA)
+
+    class Locator(caching._CacheLocator):  # type: ignore[misc, name-defined]
+        mark = ""
+
+        def get_cache_path(self) -> str:
+            return str(cache_folder() / "rules")
+
+        def get_source_stamp(self) -> str:
+            return self.mark
+
+        def get_disambiguator(self) -> str:
+            return self.mark[:32]
+
+        @classmethod
+        def from_function(cls, function: Any, file: str) -> Any:
+            return cls()
+
+    class DiskCache(caching.FunctionCache):  # type: ignore[misc, name-defined]
+        def __init__(self, function: Any, mark: str, tell: Any) -> None:
+            self._mark, self._tell = mark, tell
+            locator = type("Locator", (Locator,), {"mark": mark})
+            self._impl_class = type(
+                "Impl", (caching.CompileResultCacheImpl,), {"_locator_classes": [locator]}
+            )
+            super().__init__(function)
+
+        def _index_key(self, signature: Any, codegen: Any) -> Any:
+            return signature, codegen.magic_tuple(), self._mark
+
+        def load_overload(self, signature: Any, context: Any) -> Any:
+            found = None
+            try:
+                found = super().load_overload(signature, context)
+            except OSError:
+                pass
+            except Exception:  # a damaged file, in whose place a new one can be written
+                with suppress(OSError):
+                    self.flush()
+            if found is None:
+                self._tell()
+            return found
+
+        def save_overload(self, signature: Any, result: Any) -> None:
+            with suppress(OSError):  # compiled again the next time
+                super().save_overload(signature, result)
+
+    return DiskCache
+
+
+# ---------------------------------------------------------------- why rules are refused
+
+
+def refusal(book: RuleBook, error: Exception) -> UsageError:
+    """Return the error for rules that numba refuses with an error of its own."""
+    text = COLOR.sub("", str(error))
+    functions = all_functions(book)
+    place = _place_named(text, functions) or _place_of_word(text, functions)
+    lines = [line.strip(" -") for line in text.splitlines()]
+    reason = next((line for line in lines if line and not NOISE.match(line)), text)
+    if isinstance(error, KeyError):
+        reason = f"there is no field {text}"
+    parts = PART.findall(text)
+    if parts and reason.startswith("Resolution failure"):
+        reason = PARTS.format(name=parts[-1])
+    for pattern, plainer in PLAINER:
+        reason = pattern.sub(plainer, reason)
+    where = ""
+    if place is not None:
+        file, number = place
+        line = linecache.getline(file, number).strip()
+        where = f" at {file}:{number}: {line!r}"
+        if ":=" in line and "cannot be determined" in reason:
+            reason = "numba does not know := here: write the assignment on a line of its own"
+    return UsageError(
+        f"the rules of {book.name} cannot be compiled{where}: {reason[:300].strip(' .:')}. Rules"
+        " may use numbers, fixed arrays, math, and constants and functions of their module;"
+        " engine='python' runs more"
+    )
+
+
+def all_functions(book: RuleBook) -> list[FunctionType]:
+    """Return a rule book's functions, and those that they call."""
+    found: list[FunctionType] = []
+    todo = list(book.functions.values())
+    while todo:
+        function = todo.pop()
+        if function not in found:
+            found.append(function)
+            named = [function.__globals__[name] for name in global_names(function)]
+            cells = [cell.cell_contents for cell in function.__closure__ or ()]
+            todo += [one for one in map(function_of, (*named, *cells)) if one is not None]
+    return found
+
+
+def _place_named(text: str, functions: list[FunctionType]) -> tuple[str, int] | None:
+    """Return the last place in the text that is a line of the rules."""
+    place = None
+    for match in PLACE.finditer(text):
+        path, number = match["a"] or match["b"], int(match["m"] or match["n"])
+        for function in functions:
+            first = function.__code__.co_firstlineno
+            last = max((line or first for *_, line in function.__code__.co_lines()), default=first)
+            file = function.__code__.co_filename
+            if file.endswith(path.lstrip("./")) and first <= number <= last:
+                place = file, number
+    return place
+
+
+def _place_of_word(text: str, functions: list[FunctionType]) -> tuple[str, int] | None:
+    """Return the line of the rules with a word that the text quotes."""
+    for word in re.findall(r"'(\w+)'", text):
+        for function in functions:
+            try:
+                lines, first = inspect.getsourcelines(function)
+            except OSError:
+                continue
+            for number, line in enumerate(lines, first):
+                if re.search(rf"\b{word}\b", line):
+                    return function.__code__.co_filename, number
+    return None

@@ -1,0 +1,408 @@
+"""Many games of a rule book as a ``gymnasium.vector.VectorEnv``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from agym.core._system.extras import how_to_get, installed
+from agym.core.protocol.arguments import check_choice, check_count
+from agym.core.protocol.typing import Array
+from agym.errors import ClosedError, UsageError
+from agym.rules import kernels
+from agym.rules.arithmetic import EXTRA
+from agym.rules.compiling import log
+from agym.rules.contract import RuleBook, action_check
+from agym.rules.cuda import CudaEngine
+from agym.rules.engines import (
+    CompiledEngine,
+    Engine,
+    Outputs,
+    ParallelEngine,
+    PythonEngine,
+)
+from agym.rules.kernels import GAME
+from agym.rules.records import Table
+from agym.rules.rng import key_of, mix
+
+ENGINES: dict[str, Callable[..., Engine]] = {
+    "python": PythonEngine,
+    "compiled": CompiledEngine,
+    "parallel": ParallelEngine,
+    "cuda": CudaEngine,
+}
+
+# Attributes of an AgymVectorEnv that are missing here, because games step in the caller's thread.
+ENGINE_ONLY = (
+    "backend", "call", "call_async", "call_wait", "get_attr", "reset_async", "reset_wait", "runner",
+    "set_attr", "stats", "step_async", "step_wait", "workers",
+)  # fmt: skip
+
+MODES = {
+    AutoresetMode.NEXT_STEP: kernels.NEXT_STEP,
+    AutoresetMode.SAME_STEP: kernels.SAME_STEP,
+    AutoresetMode.DISABLED: kernels.DISABLED,
+}
+
+
+# What an environment has beside its arguments and the states of its games.
+KEPT = (
+    "_keyed", "_begun", "begun", "_over", "_np_random", "_np_random_seed", "closed", "spec",
+)  # fmt: skip
+
+
+class RulesType(type):
+    """The type of the classes that are made for a rule book; ``env.py`` says how to pickle them."""
+
+
+class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
+    """Many games of a rule book, which step together; each rule book has a subclass.
+
+    Example:
+        >>> import agym
+        >>> envs = agym.vectorize("agym.envs.games.pong:Pong", 3, engine="python", points=3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (3, 30, 40)
+        >>> envs.step(envs.action_space.sample())[1].tolist()
+        [0.0, 0.0, 0.0]
+
+    Attributes:
+        rules: The class or module of the rules.
+        states: The games' records, an array of ``num_envs``, which may be read and changed between
+            steps. Under ``engine="cuda"`` they are on the device.
+        begun: Whether all games have begun, and no rule has raised since.
+        loops: The loops that play all games, without a VectorEnv around them.
+    """
+
+    rules: ClassVar[Any]
+    same_games: ClassVar[bool] = True  # as many single ones play; see api/options/environments.py
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        engine: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        copy: bool = True,
+        render_mode: str | None = None,
+        **parameters: Any,
+    ) -> None:
+        """Make games; the arguments are those of :func:`agym.vectorize`."""
+        self._arguments: tuple[Any, ...] = (
+            num_envs, engine, autoreset_mode, max_episode_steps, copy, render_mode,
+        )  # fmt: skip
+        self._parameters = parameters
+        self._book = book = RuleBook.of(self.rules)
+        self.num_envs = check_count("num_envs", num_envs)
+        self.engine = engine or default_engine(book)
+        check_choice("engine", self.engine, [*ENGINES])
+        self._autoreset = autoreset = parse_autoreset(autoreset_mode)
+        self.metadata = {
+            **book.metadata,
+            "autoreset_mode": self._autoreset,
+            # How agym's native backend may pass a mask and seeds to `reset`.
+            "reset_mask": True,
+            "reset_seeds": "list",
+        }
+        modes = book.metadata["render_modes"]
+        if render_mode is not None and not modes:
+            raise UsageError(f"render_mode={render_mode!r}: the rules {book.name} have no render")
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, modes)
+        self.render_mode = render_mode
+        self.single_observation_space = book.observation_space
+        self.single_action_space = book.action_space
+        self.observation_space = batch_space(book.observation_space, num_envs)
+        self.action_space = batch_space(book.action_space, num_envs)
+        if max_episode_steps == -1:
+            max_episode_steps = None
+        if max_episode_steps is not None:
+            check_count("max_episode_steps", max_episode_steps)
+            if max_episode_steps >= 2**63:
+                raise UsageError(
+                    f"max_episode_steps={max_episode_steps} must be less than 2**63: use -1 for no"
+                    " limit"
+                )
+        blanks = book.blanks(num_envs, parameters)
+        self.loops = ENGINES[self.engine](
+            book, num_envs, blanks, max_episode_steps, MODES[autoreset]
+        )
+        self._on_device = self.engine == "cuda"
+        self._checked = action_check(book, num_envs)
+        self.copy = copy
+        self._kept = None if copy else self.loops.own_outputs()
+        self._spare: Outputs | None = None
+        # Which games have ever had a seed, which may be stepped, and those that are over under
+        # DISABLED.
+        self._keyed, self._begun = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
+        self.begun = False
+        self._over: Array | None = None
+
+    if not TYPE_CHECKING:  # type checkers report these by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse, and name the backend that has what an AgymVectorEnv has and this has not."""
+            remedy = ": agym.make_vec(..., backend='native') has it" if name in ENGINE_ONLY else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
+
+    @property
+    def states(self) -> Any:
+        """The games' records; see the class."""
+        return self.loops.states
+
+    # ---------------------------------------------------------------- reset
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin games.
+
+        Args:
+            seed: Game i gets ``seed + i``, or element i of a sequence, where ``None`` is no seed.
+                A seed determines all randomness from then on; without one the stream continues.
+            options: ``"reset_mask"``: which games to begin, ``bool[num_envs]``; by default all.
+
+        Returns:
+            The observations of all games, and infos.
+
+        Raises:
+            UsageError: The seeds or the mask do not fit.
+        """
+        if self.closed:
+            raise self._closed_error()
+        mask = self._mask(options)
+        chosen, keys = self._keys(seed, mask)
+        super().reset(seed=seed if isinstance(seed, int) else None)
+        fresh = np.flatnonzero(mask & ~self._keyed & ~chosen)
+        chosen = np.concatenate([np.flatnonzero(chosen), fresh])
+        if len(fresh):  # different keys, from a random one
+            start = int(self.np_random.integers(2**32))
+            keys = [*keys, *(mix((start + k) & 0xFFFFFFFF) for k in range(len(fresh)))]
+        if len(chosen):
+            self.loops.seed(chosen, np.array(keys, np.int64))
+        self._keyed |= mask
+        self._run(self.loops.begin, mask)
+        out = self._kept or self.loops.outputs()
+        self._run(self.loops.show, out)
+        self._begun |= mask
+        self.begun = bool(self._begun.all())
+        if self._over is not None:
+            self._over &= ~mask
+        return out.observations, self._infos(_only(out.infos, mask), mask)
+
+    def _mask(self, options: dict[str, Any] | None) -> Array:
+        if not options or "reset_mask" not in options:
+            return np.ones(self.num_envs, bool)
+        mask = np.array(options["reset_mask"])
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise UsageError(
+                f"options['reset_mask'] must be {self.num_envs} booleans, at least one of them true"
+            )
+        return mask
+
+    def _keys(self, seed: Any, mask: Array) -> tuple[Array, list[int]]:
+        """Return the games that get a seed, ``bool[n]``, and their keys."""
+        n = self.num_envs
+        if seed is None:
+            return np.zeros(n, bool), []
+        seeds = range(int(seed), int(seed) + n) if isinstance(seed, int | np.integer) else seed
+        integers = isinstance(seeds, Sequence | np.ndarray) and all(
+            one is None or isinstance(one, int | np.integer) for one in seeds
+        )
+        if not integers:
+            raise UsageError(f"seed={seed!r} must be an integer, or {n} integers or None")
+        if len(seeds) != n:
+            raise UsageError(f"seed={seed!r} has {len(seeds)} seeds for {n} games")
+        if any(one is not None and one < 0 for one in seeds):
+            raise UsageError(f"seed={seed!r} must not be negative")
+        chosen = mask & np.array([one is not None for one in seeds])
+        return chosen, [key_of(int(seeds[i])) for i in np.flatnonzero(chosen).tolist()]
+
+    # ---------------------------------------------------------------- step
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Play a step of all games.
+
+        Args:
+            actions: A batch of actions; integers or floats of any size. A CUDA engine also takes an
+                array on the device, which is not checked.
+
+        Returns:
+            Observations, rewards ``float64[num_envs]``, both flags ``bool[num_envs]``, and infos,
+            with ``"final_obs"`` where games were replaced in the same step. With ``copy=False`` the
+            next step overwrites the arrays.
+
+        Raises:
+            UsageError: The actions do not fit.
+            ResetNeeded: A game has not begun, or is over without autoreset, or a rule has raised.
+            ClosedError: The environment is closed.
+        """
+        if self._over is not None and self._over.any():
+            some = "some games are over: reset them with options={'reset_mask': ...}"
+            raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
+        self.play(actions)
+        out = self._kept or self.loops.outputs()
+        info = self._show(out)
+        return out.observations, out.rewards, out.terminated, out.truncated, info
+
+    def play(self, actions: Any) -> None:
+        """Play a step without writing its results; :meth:`show_into` is the other half.
+
+        Under DISABLED, a game that is over stays as it is.
+        """
+        if not self._on_device or not hasattr(actions, "__cuda_array_interface__"):
+            actions = self._checked(actions)
+        if not self.begun:
+            raise self._closed_error() if self.closed else ResetNeeded("call reset before step")
+        self._run(self.loops.play, actions)
+
+    def _run(self, part: Callable[[Any], Any], argument: Any) -> Any:
+        """Run rules; if one raises, some games have gone on and others not: all must be reset."""
+        try:
+            return part(argument)
+        except BaseException:
+            self._begun[:] = self.begun = False
+            raise
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"{self._book.name}: the environment is closed: make another one")
+
+    def show_into(
+        self,
+        observations: Array,
+        rewards: Array,
+        terminated: Array,
+        truncated: Array,
+        finals: Array | None,
+    ) -> dict[str, Any]:
+        """Write the results of a step into arrays of the caller; return its infos.
+
+        With ``finals``, last observations of episodes are written there, not into the infos.
+        """
+        spare = self._spare = self._spare or self.loops.outputs()
+        out = spare.into(observations, rewards, terminated, truncated, finals)
+        return self._show(out, final_obs=finals is None)
+
+    def _show(self, out: Outputs, *, final_obs: bool = True) -> dict[str, Any]:
+        over = self._run(self.loops.show, out)
+        info = self._infos(out.infos, None)
+        if self._autoreset is AutoresetMode.DISABLED:
+            self._over = over
+        elif over is not None and over.any():
+            finals = self._infos(_only(out.final_infos, over), over)
+            info |= {"final_info": finals, "_final_info": over.copy()}
+            if final_obs:
+                info |= {"final_obs": self._final_obs(out, over), "_final_obs": over}
+        return info
+
+    def _infos(self, infos: Any, mask: Array | None) -> dict[str, Any]:
+        """Return infos in Gymnasium's format: an array per key, and which rows of it are valid."""
+        names = self._book.info_dtype.names
+        if not names:
+            return {}
+        mask = np.ones(self.num_envs, bool) if mask is None else mask
+        columns = {name: infos[name] for name in names}
+        return {**columns, **{f"_{name}": mask.copy() for name in names}}
+
+    def _final_obs(self, out: Outputs, over: Array) -> Array:
+        """Return last observations of games that were replaced, in Gymnasium's format."""
+        finals = np.full(self.num_envs, None, object)
+        observations = np.asarray(out.finals)
+        for i in np.flatnonzero(over).tolist():
+            finals[i] = observations[i].copy()
+        return finals
+
+    # ---------------------------------------------------------------- snapshots
+
+    def get_state(self, index: int) -> tuple[Any, ...]:
+        """Return the state of one game, with its random numbers, as a value."""
+        over = self._over is not None and bool(self._over[index])
+        return self.loops.get_state(index), bool(self._begun[index]), over
+
+    def set_state(self, index: int, state: tuple[Any, ...]) -> None:
+        """Continue one game from a state, which games of any autoreset mode may have given."""
+        game, begun, _ = state
+        self.loops.set_state(index, game)
+        self._keyed[index] = self._begun[index] = begun
+        self.begun = bool(self._begun.all())
+        if self._autoreset is AutoresetMode.DISABLED:  # the other modes reset what is over
+            self._over = np.zeros(self.num_envs, bool) if self._over is None else self._over
+            self._over[index] = np.frombuffer(game[1], GAME)["over"][0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: vars(self)[name] for name in KEPT if name in vars(self)}
+        made = type(self), self._arguments, self._parameters, self.loops.get_states()
+        return _remade, made, kept
+
+    # ---------------------------------------------------------------- the rest
+
+    def render(self) -> Any:
+        """Render each game as ``render_mode`` says; ``None`` without one."""
+        if self.render_mode is None:
+            return None
+        return tuple(
+            self._book.picture(state, self.render_mode) for state in Table(np.asarray(self.states))
+        )
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._begun[:] = self.begun = False
+        self.loops.close()
+
+
+def _remade(
+    cls: type[RulesVectorEnv], arguments: Any, parameters: Any, states: Any
+) -> RulesVectorEnv:  # fmt: skip
+    """Return the copy of a pickled environment."""
+    envs = cls(*arguments, **parameters)
+    envs.loops.set_states(states)
+    return envs
+
+
+def _only(infos: Any, mask: Array) -> Any:
+    """Return infos with zeros where a mask is false."""
+    if mask.all():
+        return infos
+    infos = np.array(infos)
+    infos[~mask] = np.zeros((), infos.dtype)
+    return infos
+
+
+def parse_autoreset(mode: AutoresetMode | str) -> AutoresetMode:
+    """Return an autoreset mode by its name, as Gymnasium or agym writes it.
+
+    Raises:
+        UsageError: There is no such mode.
+    """
+    names = {name: one for one in AutoresetMode for name in (one, one.value, one.name.lower())}
+    if mode not in names:
+        raise UsageError(
+            f"autoreset_mode={mode!r} must be 'next_step', 'same_step' or 'disabled', or a"
+            " gymnasium.vector.AutoresetMode"
+        )
+    return names[mode]
+
+
+def default_engine(book: RuleBook) -> str:
+    """Return the engine that is not for debugging: compiled code, where numba is installed."""
+    if installed("numba"):
+        return "compiled"
+    _warn_once(book.name)
+    return "python"
+
+
+@cache
+def _warn_once(name: str) -> None:
+    log.warning(
+        "%s runs in plain Python, which is some hundred times as slow as compiled rules: %s",
+        name, how_to_get("numba", EXTRA),
+    )  # fmt: skip

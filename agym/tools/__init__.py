@@ -1,1 +1,0 @@
-"""Tools built on the public API: video, the live page, traces, TensorBoard, replay and chaos."""

@@ -1,1 +1,0 @@
-"""Replays the failure that a capsule recorded."""

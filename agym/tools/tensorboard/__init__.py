@@ -1,5 +1,0 @@
-"""Logs for TensorBoard."""
-
-from agym.tools.tensorboard.tensorboard import TensorBoard
-
-__all__ = ["TensorBoard"]

@@ -1,1 +1,0 @@
-"""Timelines of environments and callers: recording and analysis."""

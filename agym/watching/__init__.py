@@ -1,0 +1,1 @@
+"""Shows and records what environments do: the live page, videos, traces, TensorBoard."""

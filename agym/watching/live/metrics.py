@@ -1,0 +1,173 @@
+"""The metrics: the numbers that a page shows beside the pictures.
+
+Most of them come from :meth:`agym.Envs.stats`. Episode returns are summed here while the page has
+viewers, and kept while it has none.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from statistics import median
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from agym import Batch, Hook, StepResult, Tap
+from agym.core.protocol.arguments import Ids
+from agym.core.protocol.metrics.gauges import clock
+from agym.rollouts.batched import BatchedPolicy, open_policies
+from agym.watching.episode_totals import Episodes
+
+# Number of latest episodes that are drawn and averaged.
+EPISODES = 200
+
+# Seconds in the same step after which a worker is reported as stuck.
+LONG_SECONDS = 1.0
+
+
+class Metrics(Hook):
+    """Metrics of the environments."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        # The latest episodes: steps of all environments at the end, and return. ``None`` stands for
+        # a time in which nothing was counted.
+        self._returns: deque[tuple[int, float] | None] = deque(maxlen=EPISODES)
+        self._ended = 0
+        self._steps = 0
+        self._episodes = Episodes(tap.num_envs, tap.autoreset)
+        # Time, steps and busy seconds per worker at the last `read`.
+        self._before: tuple[float, int, list[float]] | None = None
+        # Time and calls of each batched policy at the last `read`.
+        self._policy_calls: WeakKeyDictionary[BatchedPolicy, tuple[float, int]] = (
+            WeakKeyDictionary()
+        )
+
+    def begin(self) -> None:
+        """Begin to count, after a time without viewers."""
+        if self._returns and self._returns[-1] is not None:
+            self._returns.append(None)
+        # A step in progress is counted now and again when it ends, at most one per environment.
+        self._steps = max(self._steps, int(self._tap.steps().sum()))
+        last, self._before = self._episodes.last, None
+        self._episodes = Episodes(self._tap.num_envs, self._tap.autoreset)
+        self._episodes.last = last
+        self._tap.add_hook(self)
+        self._episodes.count_from_start(self._tap.unstepped())
+
+    def end(self) -> None:
+        """Count no longer, so that steps are as quick as before."""
+        self._tap.remove_hook(self)
+
+    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
+        self._episodes.reset(number, ids, restored=restored)
+
+    def after_steps_lost(self, ids: Ids) -> None:
+        self._episodes.lose(ids)
+
+    def after_step(self, number: int | None, ids: Ids, result: StepResult | Batch) -> None:
+        self._steps += len(ids)
+        try:
+            self._episodes.add(number, ids, result)
+        except (RuntimeWarning, FloatingPointError):
+            return  # infinite rewards, where the caller has turned warnings into errors
+        if self._episodes.returns:
+            returns, _ = self._episodes.take()
+            self._ended += len(returns)
+            self._returns.extend((self._steps, value) for value in returns)
+
+    def read(self) -> dict[str, Any]:
+        """Return all metrics in types that JSON can hold. Callable from any thread.
+
+        ``envs`` has ``[steps, episodes, running return, last return, p50, p99, faults]`` each, with
+        times in seconds and ``None`` for unknown values. ``returns`` has ``[steps, return]`` of
+        each of the latest episodes, and ``None`` where some may be missing.
+        """
+        stats = self._tap.stats()
+        now = time.monotonic()
+        steps = sum(env.steps for env in stats.envs)
+        busy = [worker.busy * stats.seconds for worker in stats.workers]
+        before, self._before = self._before, (now, steps, busy)
+        if before is not None and len(before[2]) != len(busy):
+            before = None  # environments have moved to other workers
+        seconds = None if before is None else max(1e-9, now - before[0])
+        latest = [*self._returns]  # one atomic copy: the caller may append meanwhile
+        returns = [each[1] for each in latest if each is not None]
+        times = [env.p50 for env in stats.envs if env.p50 is not None]
+        running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
+        return {
+            "seconds": stats.seconds,
+            "steps": steps,
+            "rate": None if seconds is None or before is None else (steps - before[1]) / seconds,
+            "step_seconds": median(times) if times else None,
+            "limit": stats.limit,
+            "ended": self._ended,
+            "mean": finite(sum(returns) / len(returns)) if returns else None,
+            "returns": [each and [each[0], finite(each[1])] for each in latest],
+            "stragglers": list(stats.stragglers),
+            "envs": [
+                [
+                    env.steps,
+                    env.episodes,
+                    finite(so_far),
+                    finite(latest),
+                    env.p50,
+                    env.p99,
+                    env.faults,
+                ]
+                for env, so_far, latest in zip(stats.envs, running, last, strict=True)
+            ],
+            "workers": [
+                {
+                    "ids": [worker.env_ids.start, worker.env_ids.stop],
+                    "pid": worker.pid,
+                    "busy": None
+                    if seconds is None or before is None
+                    else share((busy[k] - before[2][k]) / seconds),
+                    "restarts": worker.restarts,
+                    "rss": worker.rss,
+                    "stuck": self._stuck(worker.env_ids.start),
+                }
+                for k, worker in enumerate(stats.workers)
+            ],
+            "policies": self._policies(),
+        }
+
+    def _policies(self) -> list[dict[str, Any]]:
+        """Return what the batched policies of this process have done since the last time."""
+        found, calls_of = [], self._policy_calls
+        for policy in open_policies():
+            stats, now = policy.stats(), time.monotonic()
+            before = calls_of.get(policy)
+            calls_of[policy] = now, stats.calls
+            found.append(
+                {
+                    "name": policy.name,
+                    "version": stats.version,
+                    "rate": None
+                    if before is None
+                    else (stats.calls - before[1]) / max(1e-9, now - before[0]),
+                    "batch": stats.batch_size,
+                    "wait": stats.wait_p50,
+                    "call": stats.call,
+                }
+            )
+        return sorted(found, key=lambda each: str(each["name"]))
+
+    def _stuck(self, first: int) -> float | None:
+        """Return the seconds that a worker has been in the same step, if many."""
+        gauges = self._tap.gauges
+        began, ended = gauges.began[first], gauges.ended[first]
+        seconds = (clock() - began) / 1e9
+        return seconds if began > ended and seconds > LONG_SECONDS else None
+
+
+def finite(value: float) -> float | None:
+    """Return a value, or ``None`` if JSON cannot hold it."""
+    return value if math.isfinite(value) else None
+
+
+def share(value: float) -> float:
+    """Clip to 0 and 1: a worker that ended a long step reports its time all at once."""
+    return min(1.0, max(0.0, value))

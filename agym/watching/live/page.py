@@ -1,0 +1,291 @@
+"""The pages that ``agym.watch()`` returns, for synchronous and for async code."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, Self, overload
+
+from agym import AsyncEnvs, Tap, envs_of
+from agym.core._system.defer_signals import Uninterrupted
+from agym.core._system.extras import require
+from agym.core._system.fork_safety import abandon_in_forks
+from agym.core.protocol.arguments import check_count, check_seconds
+from agym.errors import ClosedError, UsageError
+from agym.watching.live.hub import Hub
+from agym.watching.live.server import Server, Thread, bind
+from agym.watching.live.web_app import MOST_FPS, make_app, positive
+
+
+class Page:
+    """A page that shows environments in a browser; made by :func:`agym.watch`.
+
+    It is served until :meth:`close`, the end of its ``with`` block, or the end of the environments.
+
+    Attributes:
+        url: Its address, including the token that grants access.
+    """
+
+    _thread: Thread | None = None
+    _closed = False
+
+    def __init__(
+        self,
+        tap: Tap,
+        *,
+        title: str,
+        pictures: bool,
+        port: int,
+        host: str,
+        fps: float,
+        share: float,
+        legend: str = "",
+    ) -> None:
+        if not isinstance(host, str):
+            raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
+        if check_count("port", port, 0) > 65535:
+            raise UsageError(f"port={port} must be at most 65535")
+        fps, share = _number("fps", fps, MOST_FPS), _number("share", share, 1.0)
+        if pictures:
+            require("PIL.Image", "watch")
+        self._tap = tap
+        self._token = secrets.token_urlsafe(16)
+        self._listening = bind(host, port)
+        where, number, *_ = self._listening.getsockname()
+        where = f"[{where}]" if ":" in where else where
+        self.url = f"http://{where}:{number}/?token={self._token}"
+        abandon_in_forks(self)
+        try:
+            self._begin(lambda: self._serve(title, fps, share, pictures, legend))
+        except BaseException:
+            self._listening.close()
+            raise
+
+    def _begin(self, serve: Callable[[], None]) -> None:
+        self._thread = Thread()
+        try:
+            self._do(serve)
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def _do(self, function: Callable[[], None]) -> None:
+        assert self._thread is not None
+        self._thread.do(function)
+
+    def _serve(self, title: str, fps: float, share: float, pictures: bool, legend: str) -> None:
+        self._hub = Hub(self._tap, title, fps=fps, share=share, pictures=pictures, legend=legend)
+        app = make_app(self._hub, self._token, self._tap.num_envs)
+        self._server = Server(app, self._listening)
+
+    @property
+    def viewers(self) -> int:
+        """Number of browsers that have the page open."""
+        return self._hub.viewers
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Keys that are held down in the page, named as in ``KeyboardEvent.key``."""
+        return self._hub.keys
+
+    def _control(self, function: Callable[[], None]) -> None:
+        """Call a function that affects the caller's steps.
+
+        Raises:
+            ClosedError: The page was closed.
+        """
+        if self._closed:
+            raise ClosedError("this page is closed: agym.watch(envs) makes another")
+        self._do(function)
+
+    def pause(self) -> None:
+        """Hold back the results of further steps, as the page's button does."""
+        self._control(lambda: self._hub.set_pause(True))
+
+    def resume(self) -> None:
+        """Release held results."""
+        self._control(lambda: self._hub.set_pause(False))
+
+    def limit_speed(self, steps: float | None) -> None:
+        """Limit the steps per second of each environment; ``None`` for no limit."""
+        if steps is not None:
+            check_seconds("steps", steps)
+        self._control(lambda: self._hub.set_speed(steps, default=True))
+
+    async def _end(self) -> None:
+        await self._hub.close()
+        await self._server.aclose()
+
+    def close(self) -> None:
+        """Stop serving; the environments stay open. Idempotent."""
+        if self._closed or self._thread is None:
+            return
+        with Uninterrupted():
+            self._thread.do(self._end)
+            self._thread.close()
+            self._closed = True
+
+    def abandon(self) -> None:
+        """Release the port in a forked child, which cannot serve."""
+        self._listening.close()
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{self.url}" target="_blank">{self.url}</a>'
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    try:
+        return positive(value, most)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{name}={value!r} must be a number, at most {most:g}") from error
+
+
+class AsyncPage(Page):
+    """A page on the caller's event loop; made by :func:`agym.watch`."""
+
+    def __init__(self, tap: Tap, **options: Any) -> None:
+        self._idle_task: asyncio.Task[None] | None = None
+        super().__init__(tap, **options)
+        self._hub.take_idle = self._take_idle
+
+    def _begin(self, serve: Callable[[], None]) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError("call watch() inside of a coroutine: it serves on its loop") from None
+        serve()
+
+    def _do(self, function: Callable[[], None]) -> None:
+        function()
+
+    def _take_idle(self) -> None:
+        if self._idle_task is None:
+            self._idle_task = asyncio.create_task(self._take_and_wait())
+
+    async def _take_and_wait(self) -> None:
+        try:
+            for ticket in self._hub.camera.take():
+                await self._tap.wait(ticket)
+        finally:
+            self._idle_task = None
+
+    async def wait_for_viewer(self) -> None:
+        """Wait until a browser has the page open."""
+        await self._hub.arrival.wait()
+
+    async def wait_for_key(self) -> None:
+        """Wait until a key is held down in the page."""
+        await self._hub.pressed.wait()
+
+    def close(self) -> None:
+        """Raise; use :meth:`aclose`.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError("this page is on an event loop: use `async with`, or await aclose()")
+
+    async def aclose(self) -> None:
+        """Stop serving; the environments stay open. Idempotent."""
+        if self._closed:
+            return
+        await self._end()
+        if self._idle_task is not None:
+            await asyncio.wait([self._idle_task])
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        """Raise; use ``async with``."""
+        raise UsageError("this page is on an event loop: use `async with agym.watch(envs)`")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+@overload
+def watch(
+    envs: AsyncEnvs[Any, Any],
+    port: int = ...,
+    *,
+    host: str = ...,
+    fps: float = ...,
+    share: float = ...,
+    legend: str = ...,
+) -> AsyncPage: ...
+@overload
+def watch(
+    envs: Any,
+    port: int = ...,
+    *,
+    host: str = ...,
+    fps: float = ...,
+    share: float = ...,
+    legend: str = ...,
+) -> Page: ...
+def watch(
+    envs: Any,
+    port: int = 0,
+    *,
+    host: str = "127.0.0.1",
+    fps: float = 10,
+    share: float = 0.05,
+    legend: str = "",
+) -> Page:
+    """Serve a page to watch environments in a browser.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4, render_mode="rgb_array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.watch(envs) as page:
+        ...         print(page.url)
+        http://127.0.0.1:...
+
+    The page shows what the environments render, statistics, and which environments are slow or
+    were replaced. Its controls pause, single-step or slow down the environments. The page is
+    served from a separate thread; for :func:`agym.make_async` on the running event loop (use
+    ``async with``). Only environments that are in view are rendered, before a step of the caller's;
+    without viewers, the environments are left alone, and no episodes are counted. Slow or vanished
+    browsers delay nothing.
+    Frames of ``rgb_array_list`` that the page shows are taken from the environment. An open page
+    keeps unreferenced environments alive.
+
+    Args:
+        envs: Opened environments that agym runs, wrapped or not.
+        port: Port; 0 picks a free one.
+        host: Address to listen on; any other than loopback exposes the page to the network.
+        fps: Maximum number of pictures per second, up to 30; can be changed in the page.
+        share: Maximum share of the time of this process's cores that pictures may take.
+        legend: Text about keys. With a legend, keys go to the caller: see :attr:`Page.keys`.
+
+    Raises:
+        UsageError: The port is taken, there is a page already, or an argument is invalid.
+        MissingExtraError: Starlette, uvicorn or Pillow is not installed.
+    """
+    envs = envs_of(envs, "agym.watch")
+    tap = envs.tap
+    spec = getattr(envs, "spec", None)
+    options: dict[str, Any] = {
+        "title": "environments" if spec is None else spec.id,
+        "pictures": getattr(envs, "render_mode", None) not in (None, "human"),
+        "port": port, "host": host, "fps": fps, "share": share, "legend": legend,
+    }  # fmt: skip
+    if any(not page._closed for page in tap.pages):
+        raise UsageError("these environments have a page already: close() that one first")
+    page = (AsyncPage if isinstance(envs, AsyncEnvs) else Page)(tap, **options)
+    tap.pages[:] = [page]
+    return page

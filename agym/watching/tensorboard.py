@@ -1,0 +1,299 @@
+"""TensorBoard: logs returns, lengths, statistics and videos of environments while they are stepped.
+
+The caller's steps wait for no file::
+
+    results --> Episodes --- a point per interval --> queue --> thread: add_scalar, statistics
+    before_step --> render --- frames --------------> Writer: mosaic, GIF, add_video
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple
+
+from agym import AsyncEnvs, Batch, Hook, StepResult, envs_of
+from agym.core._system.extras import require
+from agym.core.protocol.arguments import Ids, check_count, parse_env_ids
+from agym.errors import UsageError
+from agym.watching.episode_totals import Episodes
+from agym.watching.tensorboard_clips import ClipMovie, Clips
+from agym.watching.video.context import EitherContext
+from agym.watching.video.recording import DEFAULT_FPS, check_pictures, paint_whole
+from agym.watching.video.writer import Writer
+
+# Default maximum size of videos (width, height): TensorBoard shows them in that size.
+FITTING = (640, 480)
+
+# Maximum number of points waiting to be written; beyond it, the next point covers more episodes.
+MOST_WAITING = 256
+
+# Minimum interval between writing statistics.
+STATS_SECONDS = 1.0
+
+# Bound of the steps at which clips begin.
+FOR_EVER = 1 << 62
+
+
+class _Point(NamedTuple):
+    step: int
+    returns: list[float]
+    lengths: list[int]
+
+
+class TensorBoard(EitherContext, Hook):
+    """Log returns and lengths of episodes, statistics and videos for TensorBoard.
+
+    Example:
+        >>> import agym, tempfile
+        >>> with agym.make("CartPole-v1", 4, autoreset="next_step") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.TensorBoard(tempfile.mkdtemp(), envs, every=100) as log:
+        ...         for _ in range(100):
+        ...             result = envs.step(envs.action_space.sample())
+        >>> log.step > 350  # resets are not steps
+        True
+
+    Logging starts at once and is complete at the end of the block (``async with`` for async
+    environments). A thread writes, so steps do not wait. The x-axis is environment steps. Only
+    whole episodes count: not one that was under way when logging started, or that continues from a
+    snapshot, unless its environment reports ``info["episode"]``.
+
+    ============================== ==============================================================
+    ``episodes/return, length``    means over the episodes that ended since the last point
+    ``episodes/ended``             number of these episodes
+    ``envs/steps_per_second``      over all environments; this and the following once per second
+    ``envs/busy``                  mean share of time in which workers run environments
+    ``envs/faults, restarts``      totals so far
+    ``envs/memory_mb``             memory of the worker processes
+    ``envs/queue_us``, ...         mean parts of the time of a step: queue, work, transport, caller
+    ``envs/video``                 clips, with ``video_every``
+    ============================== ==============================================================
+
+    Args:
+        writer: A folder; or a ``torch.utils.tensorboard.SummaryWriter`` or compatible object with
+            ``add_scalar`` and ``add_video``, which is flushed but not closed.
+        envs: Opened environments that agym runs, wrapped or not, or a group of ``split``.
+        every: Minimum number of environment steps between two points.
+        step: The initial number of steps, to continue a run.
+        prefix: Prefix of all names.
+        video_every: Environment steps from the beginning of one clip to the next, starting with
+            the first step. ``None`` for no videos.
+        video_length: Pictures per clip, one before each step.
+        env_ids: Environments that the clips show, ``None`` for all.
+        fps: Pictures per second; by default the environments' own ``render_fps``.
+        scale: Scale factor of pictures; by default a clip fits into 640 × 480.
+
+    Raises:
+        UsageError: An argument is invalid, or the environments render no pictures for a video.
+        MissingExtraError: TensorBoard, or what encodes videos, is not installed.
+        ClosedError: The environments are not open.
+    """
+
+    def __init__(
+        self,
+        writer: Any,
+        envs: Any,
+        *,
+        every: int = 1000,
+        step: int = 0,
+        prefix: str = "",
+        video_every: int | None = None,
+        video_length: int = 100,
+        env_ids: Sequence[int] | None = None,
+        fps: float | None = None,
+        scale: float | None = None,
+    ) -> None:
+        api = envs_of(envs, "agym.TensorBoard")
+        tap = api.tap
+        self._every = check_count("every", every)
+        if not isinstance(step, int) or step < 0:
+            raise UsageError(f"step={step!r} must be a number of steps, 0 or more")
+        ids = parse_env_ids(env_ids, api.num_envs, least=1)
+        rounds = 0
+        if video_every is not None:
+            rounds = max(1, check_count("video_every", video_every) // api.num_envs)
+            video_length = min(rounds, check_count("video_length", video_length))
+            check_pictures(api)
+            require("av", "tensorboard")
+            require("PIL.Image", "tensorboard")
+        if fps is None:
+            fps = float(api.metadata.get("render_fps") or DEFAULT_FPS)
+        if not (isinstance(fps, int | float) and 0 < fps <= 1000):
+            raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
+        self._closes = isinstance(writer, str | os.PathLike)
+        if self._closes:
+            require("tensorboard", "tensorboard")
+            writer = require("torch.utils.tensorboard", "tensorboard").SummaryWriter(writer)
+        if not callable(getattr(writer, "add_scalar", None)):
+            raise UsageError(
+                f"writer={writer!r} has no add_scalar: pass a SummaryWriter of"
+                " torch.utils.tensorboard, or a folder"
+            )
+        self._writer = writer
+        self._api = api
+        self._tap = tap
+        self._lock = threading.Lock()  # guards the writer, which two threads use
+        self._prefix = prefix
+        self._members = None if api.num_envs == tap.num_envs else frozenset(api.env_ids)
+        self._episodes = Episodes(tap.num_envs, tap.autoreset, step)
+        self._last = step
+        self._error: Exception | None = None
+        self._points: queue.SimpleQueue[_Point | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
+        self._thread.start()
+        self._clips: Clips | None = None
+        if rounds:
+            rate = Fraction(fps).limit_denominator(1000)
+            steps = range(step, FOR_EVER, rounds * api.num_envs)
+            movie = ClipMovie(writer, self._lock, f"{prefix}envs/video", video_length, rate, steps)
+            paint = partial(paint_whole, scale=scale, size=FITTING)
+            self._clips = Clips(envs, api, tap, Writer([movie], paint), ids, rounds, video_length)
+        tap.add_hook(self)
+        self._episodes.count_from_start(tap.unstepped())
+
+    @property
+    def step(self) -> int:
+        """Number of environment steps so far."""
+        return self._episodes.steps
+
+    # ---------------------------------------------------------------- hook
+
+    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
+        """Start new episodes."""
+        self._episodes.reset(number, ids, restored=restored)
+
+    def after_steps_lost(self, ids: Ids) -> None:
+        """Leave out the episodes of these steps."""
+        self._episodes.lose(ids)
+
+    def after_step(self, number: int | None, ids: Ids, result: StepResult | Batch) -> None:
+        """Collect the episodes that ended, and queue a point if one is due."""
+        if self._members is not None and not self._members.issuperset(ids):
+            mine = [k for k, i in enumerate(ids) if i in self._members]
+            if not mine:
+                return
+            ids = tuple(ids[k] for k in mine)
+            infos = [result.infos[k] for k in mine]
+            flags = result.terminated[mine], result.truncated[mine]
+            result = StepResult(None, result.rewards[mine], *flags, infos)
+        episodes = self._episodes
+        episodes.add(number, ids, result)
+        if episodes.steps - self._last >= self._every and self._points.qsize() < MOST_WAITING:
+            self._last = episodes.steps
+            self._points.put(_Point(episodes.steps, *episodes.take()))
+
+    # ---------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        written, steps = time.monotonic(), self._last
+        while (point := self._points.get()) is not None:
+            if self._error is not None:
+                continue
+            try:
+                self._write(point)
+                now = time.monotonic()
+                if now - written >= STATS_SECONDS:
+                    self._write_stats(point.step, (point.step - steps) / (now - written))
+                    written, steps = now, point.step
+            except Exception as error:
+                self._error = error
+
+    def _write(self, point: _Point) -> None:
+        count = len(point.returns)
+        if count:
+            self._add("episodes/return", sum(point.returns) / count, point.step)
+            self._add("episodes/length", sum(point.lengths) / count, point.step)
+        self._add("episodes/ended", count, point.step)
+
+    def _write_stats(self, step: int, rate: float) -> None:
+        if self._tap.closed:
+            return
+        stats = self._tap.stats()
+        workers = stats.workers
+        values = {
+            "steps_per_second": rate,
+            "busy": sum(worker.busy for worker in workers) / len(workers),
+            "faults": sum(env.faults for env in stats.envs),
+            "restarts": sum(worker.restarts for worker in workers),
+            "memory_mb": sum({w.pid: w.rss or 0 for w in workers}.values()) / 1e6,
+            "queue_us": 1e6 * stats.queue,
+            "work_us": 1e6 * stats.work,
+            "transport_us": 1e6 * stats.transport,
+            "caller_us": 1e6 * stats.caller,
+        }
+        for name, value in values.items():
+            self._add(f"envs/{name}", value, step)
+
+    def _add(self, name: str, value: float, step: int) -> None:
+        with self._lock:
+            self._writer.add_scalar(self._prefix + name, value, step)
+
+    # ---------------------------------------------------------------- the end
+
+    def _detach(self) -> None:
+        """Receive no more results, and queue the last point."""
+        if self in self._tap.hooks:
+            self._tap.remove_hook(self)
+            if self._episodes.returns or self._episodes.steps > self._last:
+                self._points.put(_Point(self._episodes.steps, *self._episodes.take()))
+            self._points.put(None)
+
+    def _end(self) -> None:
+        self._thread.join()
+        flush = getattr(self._writer, "close" if self._closes else "flush", None)
+        if flush is not None:
+            with self._lock:
+                flush()
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Write the rest; the environments stay open. Idempotent.
+
+        Raises:
+            Exception: What writing raised.
+        """
+        if isinstance(self._api, AsyncEnvs):
+            raise UsageError("these are for async code: use `async with`, or await aclose()")
+        self._detach()
+        try:
+            if self._clips is not None:
+                self._clips.finish()
+        finally:
+            self._end()
+
+    async def aclose(self) -> None:
+        """Do the same as :meth:`close` without blocking the loop."""
+        if not isinstance(self._api, AsyncEnvs):
+            raise UsageError("these are for code without asyncio: use `with`, or close()")
+        self._detach()
+        try:
+            if self._clips is not None:
+                await self._clips._afinish()
+        finally:
+            await asyncio.to_thread(self._end)
+
+    def _finish(self) -> None:
+        self.close()
+
+    async def _afinish(self) -> None:
+        await self.aclose()
+
+    def _abort(self) -> None:
+        """Write what there is so far; the block raised or is of the wrong kind."""
+        self._detach()
+        if self._clips is not None:
+            self._clips._abort()
+        with suppress(Exception):  # the block's own error matters more
+            self._end()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._writer!r}, step={self.step})"

@@ -1,0 +1,114 @@
+"""Clips: short videos of environments for TensorBoard, in regular intervals."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agym import AsyncEnvs, Envs, Tap
+from agym.core._system.extras import require
+from agym.core.protocol.arguments import Ids
+from agym.core.protocol.typing import Array
+from agym.watching.video.movie import Movie
+from agym.watching.video.recording import Recording
+from agym.watching.video.writer import Writer
+
+
+class Clips(Recording):
+    """A recording of the first rounds of steps of every interval."""
+
+    def __init__(
+        self,
+        envs: Any,
+        api: Envs | AsyncEnvs,
+        tap: Tap,
+        writer: Writer,
+        ids: Ids,
+        rounds: int,
+        length: int,
+    ) -> None:
+        """Start with the next step.
+
+        Of every ``rounds`` steps of all environments ``ids``, the first ``length`` are recorded.
+        """
+        self._rounds = rounds
+        self._length = length
+        self._round = 0
+        super().__init__(envs, api, tap, writer, ids, 1, drop=True)
+
+    def _take(self) -> None:
+        taken = self._round % self._rounds < self._length
+        self._round += 1
+        if taken:
+            super()._take()
+
+
+class ClipMovie:
+    """A video per clip, for a :class:`~agym.watching.video.writer.Writer` to write into."""
+
+    def __init__(
+        self, writer: Any, lock: threading.Lock, tag: str, length: int, fps: Fraction, steps: range
+    ) -> None:
+        """Write nothing yet.
+
+        ``lock`` guards TensorBoard's ``writer``. A clip has ``length`` pictures, including dropped
+        ones; ``steps`` are the steps at which clips begin.
+        """
+        self._writer = writer
+        self._lock = lock
+        self._tag = tag
+        self._length = length
+        self._fps = fps
+        self._steps = steps
+        self._clip = 0
+        self._pictures: list[Array] = []
+
+    def add(self, picture: Array, position: int) -> None:
+        """Add a picture, and write the clip if it is complete."""
+        clip, place = divmod(position, self._length)
+        if clip != self._clip:
+            self.close()
+            self._clip = clip
+        self._pictures.append(picture)
+        if place == self._length - 1:
+            self.close()
+
+    def close(self) -> None:
+        """Write the pictures of an incomplete clip."""
+        pictures, self._pictures = self._pictures, []
+        if pictures:
+            with self._lock:
+                self._write(pictures, self._steps[self._clip])
+
+    def _write(self, pictures: list[Array], step: int) -> None:
+        torch = sys.modules.get("torch.utils.tensorboard")
+        if torch is None or not isinstance(self._writer, torch.SummaryWriter):
+            clip = np.stack(pictures).transpose(0, 3, 1, 2)[None]
+            self._writer.add_video(self._tag, clip, step, fps=float(self._fps))
+            return
+        # SummaryWriter.add_video needs moviepy < 2 and silently does nothing without it.
+        summaries = require("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        height, width, colours = pictures[0].shape
+        image = summaries.Summary.Image(
+            height=height, width=width, colorspace=colours,
+            encoded_image_string=encode(pictures, self._fps),
+        )  # fmt: skip
+        value = summaries.Summary.Value(tag=self._tag, image=image)
+        self._writer.file_writer.add_summary(summaries.Summary(value=[value]), step)
+
+
+def encode(pictures: list[Array], fps: Fraction) -> bytes:
+    """Return pictures as a GIF."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clip.gif"
+        movie = Movie(path, fps)
+        for position, picture in enumerate(pictures):
+            movie.add(picture, position)
+        movie.close()
+        return path.read_bytes()

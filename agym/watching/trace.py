@@ -1,0 +1,191 @@
+"""Timeline: records what overlaps, in Chrome's trace format (opens in https://ui.perfetto.dev).
+
+There are three kinds of lanes, on one clock::
+
+    environments   a lane per worker (per environment where these run concurrently on a loop)
+    waiting        when the caller waited for a result, a lane per thread or task
+    caller         the caller's own blocks: with agym.mark("backward")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from agym import Hook, Tap
+from agym.core.engine.tap import registered, timelines
+from agym.core.protocol.metrics.spans import KINDS, SpanReader
+from agym.errors import UsageError
+from agym.watching.trace_report import CALLER, ENVIRONMENTS, INLINE, WAITING
+
+# Interval of emptying the hosts' ring buffers, which hold 4096 spans each for few environments.
+READ_SECONDS = 0.025
+
+# Maximum number of spans kept: more would make a file of several hundred megabytes.
+MOST_SPANS = 1_000_000
+
+
+class trace(Hook):  # noqa: N801 (used like a function)
+    """Record what overlaps within a ``with`` block, and write it to a file.
+
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
+        >>> with agym.make("CartPole-v1", 4) as envs, agym.trace(path):
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.mark("thinking"):
+        ...         actions = envs.action_space.sample()
+        ...     result = envs.step(actions)
+        >>> agym.overlap(path).caller > 0
+        True
+
+    All environments of this process are traced, including those made within the block: each
+    worker's steps, resets, renders and calls, the caller's waits, and its own blocks
+    (:func:`agym.mark`). ``agym trace run.json`` reports how much of it overlapped. Without a
+    trace, there is no measurable cost.
+
+    Args:
+        path: The file, in Chrome's trace format; an existing file is replaced.
+
+    Attributes:
+        lost: Number of spans left out, because there were over a million.
+
+    Raises:
+        UsageError: The folder does not exist.
+    """
+
+    follows_steps = False  # hosts record them: a step takes the same way as without a timeline
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        if not self._path.parent.is_dir():
+            raise UsageError(f"path={str(path)!r} is in no folder that exists")
+        self.lost = 0
+        self._kept = 0
+        self._lock = threading.Lock()
+        self._tables: list[tuple[str, str, SpanReader]] = []
+        # Of each host: the table's position, its first environment, and its spans.
+        self._spans: list[tuple[int, int, np.ndarray[Any, Any]]] = []
+        self._blocks: list[tuple[str, str, str, int, int]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="agym-trace", daemon=True)
+        self._begun = 0
+
+    def add_envs(self, name: str, tap: Tap) -> None:
+        """Record these environments, too, and the caller's waits for them. Idempotent."""
+        with self._lock:
+            if tap.closed or self._over.is_set() or self in tap.hooks:
+                return
+            where = INLINE if tap.inline else "worker"
+            self._tables.append((name, where, SpanReader(tap.gauges.arrays)))
+            tap.add_hook(self)
+
+    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+        """Record that the caller waited."""
+        self._add(WAITING, _lane(in_task=in_task), name, begun, ended)
+
+    def add_block(self, name: str, begun: float, ended: float) -> None:
+        """Record a block of the caller's."""
+        self._add(CALLER, _lane(in_task=True), name, begun, ended)
+
+    def _add(self, kind: str, lane: str, name: str, begun: float, ended: float) -> None:
+        with self._lock:
+            if self._has_room(1):
+                self._blocks.append((kind, lane, name, int(begun * 1e9), int(ended * 1e9)))
+
+    def _has_room(self, count: int) -> bool:
+        room = self._kept + count <= MOST_SPANS
+        self._kept += count if room else 0
+        self.lost += 0 if room else count
+        return room
+
+    def _run(self) -> None:
+        while not self._over.wait(READ_SECONDS):
+            self._read()
+
+    def _read(self) -> None:
+        with self._lock:
+            for position, (*_, reader) in enumerate(self._tables):
+                for first, spans in reader.read():
+                    if self._has_room(len(spans)):
+                        self._spans.append((position, first, spans))
+
+    def __enter__(self) -> Self:
+        if self._begun:
+            raise UsageError("a trace records once: make another")
+        self._begun = time.perf_counter_ns()
+        timelines.append(self)
+        for name, tap in registered():
+            self.add_envs(name, tap)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop, and write the file, also if the block raised."""
+        timelines.remove(self)
+        with self._lock:  # environments that another thread is opening are added before, or never
+            self._over.set()
+        for _, tap in registered():
+            tap.remove_hook(self)
+        self._thread.join()
+        self._read()
+        for *_, reader in self._tables:
+            reader.stop()
+        with self._path.open("w") as file:
+            file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
+            file.write(",\n".join(map(json.dumps, self._events())))
+            file.write("\n]}\n")
+        self._tables.clear()
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        lanes: dict[tuple[str, str], tuple[int, int]] = {}
+        groups: dict[str, int] = {}
+        for group, lane, name, begun, ended in self._all():
+            if ended < self._begun:
+                continue
+            if group not in groups:
+                groups[group] = len(groups) + 1
+                yield _meta("process_name", group, groups[group], 0)
+            if (group, lane) not in lanes:
+                lanes[group, lane] = groups[group], len(lanes) + 1
+                yield _meta("thread_name", lane, *lanes[group, lane])
+            process, thread = lanes[group, lane]
+            yield {
+                "name": name, "ph": "X", "pid": process, "tid": thread,
+                "ts": (begun - self._begun) / 1e3, "dur": (ended - begun) / 1e3,
+            }  # fmt: skip
+
+    def _all(self) -> Iterator[tuple[str, str, str, int, int]]:
+        # Only environments with spans get a number.
+        numbers = {p: k for k, p in enumerate(sorted({each[0] for each in self._spans}))}
+        for position, first, spans in sorted(self._spans, key=lambda each: each[:2]):
+            name, runs_in, _ = self._tables[position]
+            where = f"{name} #{numbers[position]}: " if len(numbers) > 1 else ""
+            for kind, what, begun, ended in spans.tolist():
+                one = what < 0
+                lane = f"environment {-1 - what}" if one else f"{runs_in} of environment {first}"
+                about = KINDS[kind] if one else f"{KINDS[kind]} ×{what}"
+                yield ENVIRONMENTS, where + lane, about, begun, ended
+        yield from self._blocks
+
+
+def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _lane(*, in_task: bool) -> str:
+    """Return the name of the current task, if there may be one, or else of the thread."""
+    task = None
+    if in_task:
+        with suppress(RuntimeError):  # no loop is running
+            task = asyncio.current_task()
+    return threading.current_thread().name if task is None else task.get_name()

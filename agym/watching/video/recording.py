@@ -1,0 +1,340 @@
+"""Recording: a video of environments while they are stepped, by any API.
+
+Before a step is sent, a render is sent, and the step queues behind it. The caller does not wait
+for the render. A thread encodes its frames::
+
+    step(...) --> before_step --> render(env_ids)      (in flight, the step behind it)
+                                     '-- frames --> writer: mosaic, encode --> file
+
+Frames that do not fit into the writer's bounded queue are dropped. The previous picture is shown
+longer instead, so that the video keeps time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agym import AsyncEnvs, Envs, Hook, Tap, envs_of
+from agym.core.protocol.arguments import Ids, check_count, is_number, parse_env_ids
+from agym.core.protocol.typing import Array
+from agym.errors import AgymError, UsageError
+from agym.watching.video.context import EitherContext
+from agym.watching.video.movie import Movie, check_path
+from agym.watching.video.tiling import check_scale
+from agym.watching.video.tiling import mosaic as make_mosaic
+from agym.watching.video.writer import Writer
+
+# Pictures per second of environments whose metadata has no render_fps, and the bounds of it.
+DEFAULT_FPS = 30
+LEAST_FPS, MOST_FPS = 0.01, 1000
+
+
+def record(
+    envs: Any,
+    path: str | os.PathLike[str],
+    *,
+    fps: float | None = None,
+    env_ids: Sequence[int] | None = None,
+    every: int = 1,
+    mosaic: bool = True,
+    columns: int | None = None,
+    labels: bool | Sequence[object] = False,
+    scale: float | None = None,
+    drop: bool = True,
+) -> Recording:
+    """Record a video of environments while they are stepped.
+
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.gif")
+        >>> with agym.make("CartPole-v1", 4, render_mode="rgb_array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.record(envs, path, scale=0.25) as recording:
+        ...         for _ in range(3):
+        ...             result = envs.step([0, 1, 0, 1])
+        >>> recording.frames  # the last one shows the final state
+        4
+
+    Recording starts at once. The file is complete at the end of the block, also if the block
+    raises or is cancelled; use ``async with`` for async environments. The returned object also has
+    all methods of the environments; its ``close`` (``aclose``) closes them, too.
+
+    A render is sent before each step. A thread encodes. At most 8 renders (or 256 MB of frames, but
+    always 2) wait for it. If it cannot keep up, pictures are dropped and the previous one is shown
+    longer.
+
+    Args:
+        envs: Opened environments that agym runs, wrapped or not, or a group of ``split``, with a
+            ``render_mode`` such as ``"rgb_array"``.
+        path: A file ending in ``.mp4`` or ``.gif``; an existing file is replaced.
+        fps: Pictures per second; by default the environments' own ``render_fps`` over ``every``,
+            which is real time.
+        env_ids: Environments to record, ``None`` for all.
+        every: Steps of all these environments per picture.
+        mosaic: All in one picture; else one file each, ``run-3.mp4`` for environment 3.
+        columns: See :func:`agym.mosaic`.
+        labels: Text in the corner of each environment; ``True`` for their ids.
+        scale: Scale factor of pictures; see :func:`agym.mosaic`.
+        drop: ``False`` makes steps wait for the encoding instead. Not for async environments,
+            whose loop would be blocked.
+
+    Raises:
+        UsageError: An argument is invalid, or the environments render no pictures.
+        MissingExtraError: PyAV or Pillow is not installed.
+        ClosedError: The environments are not open.
+    """
+    api = envs_of(envs, "agym.record")
+    tap = api.tap
+    check_pictures(api)
+    if not drop and isinstance(api, AsyncEnvs):
+        raise UsageError("drop=False would block the event loop: leave it out, or use agym.make")
+    every = check_count("every", every)
+    ids = parse_env_ids(env_ids, api.num_envs, least=1)
+    if fps is None:
+        own = api.metadata.get("render_fps") or DEFAULT_FPS
+        if not is_number(own):
+            raise UsageError(f"render_fps={own!r} of the environments is no number: set fps")
+        fps = float(own) / every
+    if not (is_number(fps) and LEAST_FPS <= fps <= MOST_FPS):
+        raise UsageError(
+            f"fps={fps!r} must be a number of pictures per second, {LEAST_FPS} to {MOST_FPS}"
+        )
+    if columns is not None:
+        columns = check_count("columns", columns)
+    texts: bool | Sequence[object] = [*ids] if labels is True else labels
+    if not isinstance(texts, bool) and (isinstance(texts, str) or len(texts) != len(ids)):
+        raise UsageError(f"labels must be True, or a sequence with one for each of {len(ids)}")
+    check_scale(scale)
+    path = Path(path)
+    paths = [path] if mosaic else paths_of(path, ids)
+    for each in paths:
+        check_path(each)
+    rate = Fraction(float(fps)).limit_denominator(1000)
+    if mosaic:
+        paint = partial(paint_whole, columns=columns, labels=texts, scale=scale)
+    else:
+        paint = partial(_paint_each, labels=texts, scale=scale)
+    writer = Writer([Movie(each, rate) for each in paths], paint)
+    return Recording(envs, api, tap, writer, ids, every, drop=drop)
+
+
+def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
+    """Return the files of environments that have one each."""
+    return [path.with_stem(f"{path.stem}-{i}") for i in ids]
+
+
+def check_pictures(api: Envs | AsyncEnvs) -> None:
+    """Check that environments render pictures.
+
+    Raises:
+        UsageError: They do not.
+    """
+    if api.render_mode in (None, "human"):
+        raise UsageError(
+            f"environments with render_mode={api.render_mode!r} give no pictures to record: make"
+            " them with render_mode='rgb_array'"
+        )
+
+
+def paint_whole(frames: list[Any], **options: Any) -> list[Array]:
+    """Return one picture of all frames; see :func:`agym.mosaic`."""
+    return [make_mosaic(frames, **options)]
+
+
+def _paint_each(
+    frames: list[Any], labels: bool | Sequence[object], scale: float | None
+) -> list[Array]:
+    texts: list[Any] = [labels] * len(frames)
+    if not isinstance(labels, bool):
+        texts = [[text] for text in labels]
+    return [
+        make_mosaic([frame], labels=text, scale=scale)
+        for frame, text in zip(frames, texts, strict=True)
+    ]
+
+
+class Recording(EitherContext, Hook):
+    """A video in progress; made by :func:`agym.record`.
+
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.gif")
+        >>> with agym.make("CartPole-v1", 2, render_mode="rgb_array") as envs:
+        ...     with agym.record(envs, path, scale=0.25) as recording:
+        ...         observations, infos = recording.reset(seed=0)
+        ...         result = recording.step([0, 1])
+        >>> recording.frames, recording.dropped
+        (2, 0)
+
+    Attributes that it lacks are looked up in the environments.
+
+    Attributes:
+        dropped: Number of pictures dropped so far, because encoding could not keep up or the
+            environments did not render.
+    """
+
+    def __init__(
+        self,
+        envs: Any,
+        api: Envs | AsyncEnvs,
+        tap: Tap,
+        writer: Writer,
+        ids: Ids,
+        every: int,
+        *,
+        drop: bool,
+    ) -> None:
+        self.dropped = 0
+        self._envs = envs
+        self._api = api
+        self._tap = tap
+        self._writer = writer
+        self._drop = drop
+        # Ids in the whole, which differ from those in a group.
+        self._ids = tuple(api.env_ids[i] for i in ids)
+        self._members = frozenset(self._ids)
+        # Environment steps between two pictures, and until the next; number of pictures due so
+        # far; renders in flight by their position.
+        self._period = every * len(ids)
+        self._left = 0
+        self._due = 0
+        self._tickets: dict[int, Any] = {}
+        self._error: BaseException | None = None
+        self._active = True
+        self._tap.add_hook(self)
+        self._end = weakref.finalize(self, writer.finish)  # if it is never closed
+
+    @property
+    def frames(self) -> int:
+        """Number of pictures in the video so far."""
+        return self._writer.written
+
+    # ---------------------------------------------------------------- pictures
+
+    def before_step(self, ids: Ids) -> None:
+        """Take a picture if one is due."""
+        whole = len(ids) == self._tap.num_envs
+        steps = len(self._members) if whole else len(self._members.intersection(ids))
+        if steps and self._left <= 0:
+            self._left += self._period
+            self._take()
+        self._left -= steps
+
+    def _take(self) -> None:
+        """Send a render, if there is room."""
+        position, self._due = self._due, self._due + 1
+        if not self._writer.has_room(len(self._tickets)):
+            # Only the caller can wait for a render that is in flight while others step.
+            if self._drop or len(self._tickets) > 1:
+                self.dropped += 1
+                return
+            self._writer.wait_for_room(len(self._tickets))
+        try:
+            ticket = self._tap.render(self._ids, partial(self._on_rendered, position))
+        except AgymError as error:  # an environment is gone, which the step will report
+            self._error = error
+            self.dropped += 1
+            return
+        if not ticket.done:
+            self._tickets[position] = ticket
+
+    def _on_rendered(self, position: int, rendered: Any) -> None:
+        """Pass the frames of a render to the writer."""
+        self._tickets.pop(position, None)
+        if rendered.error is not None:
+            self._error = rendered.error
+            self.dropped += 1
+        else:
+            self._writer.put(position, [rendered.pictures[i] for i in self._ids])
+
+    # ---------------------------------------------------------------- the end
+
+    def _stop(self, *, last: bool) -> None:
+        """Stop taking pictures; ``last`` takes a final one."""
+        if not self._active:
+            return
+        if last and self._due and not self._tap.closed:
+            self._take()
+        self._active = False
+        self._tap.remove_hook(self)
+
+    def _check(self) -> None:
+        """Raise an error of the writer or, if there is no picture at all, of rendering."""
+        if self._writer.error is not None:
+            raise self._writer.error
+        if not self._writer.written and self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Take a last picture and finish the file; the environments stay open. Idempotent.
+
+        Raises:
+            Exception: The error of encoding, or of rendering if there is no picture at all.
+        """
+        if isinstance(self._api, AsyncEnvs):
+            raise UsageError("these are for async code: use `async with`, or await aclose()")
+        self._stop(last=True)
+        for ticket in [*self._tickets.values()]:
+            self._tap.wait(ticket)
+        self._end()
+        self._check()
+
+    def _finish(self) -> None:
+        self.finish()
+
+    async def _afinish(self) -> None:
+        """Finish without blocking the loop; if cancelled, with what there is so far."""
+        assert isinstance(self._api, AsyncEnvs)
+        self._stop(last=True)
+        try:
+            for ticket in [*self._tickets.values()]:
+                await self._tap.wait(ticket)
+            await asyncio.to_thread(self._end)
+        finally:
+            self._abort()
+        self._check()
+
+    def _abort(self) -> None:
+        """Finish the file with what there is so far."""
+        self._stop(last=False)
+        self._writer.finish()
+
+    def close(self) -> None:
+        """Finish the file and close the environments."""
+        try:
+            self.finish()
+        finally:
+            self._envs.close()
+
+    async def aclose(self) -> None:
+        """Finish the file and close the environments."""
+        try:
+            await self._afinish()
+        finally:
+            await self._envs.aclose()
+
+    # ---------------------------------------------------------------- proxy of the environments
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._envs, name)
+
+    def __len__(self) -> int:
+        return len(self._envs)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._envs[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._envs)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._envs!r}, frames={self.frames})"

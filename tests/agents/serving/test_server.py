@@ -1,0 +1,387 @@
+"""The protocol of a server: its messages, endpoints, places, token; the command."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import aiohttp
+import aiohttp.web
+import numpy as np
+import pytest
+from rich.console import Console
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+import agym
+from agym.agents.serving.serve import Server, ServerStats
+from agym.cli.console import console
+from agym.cli.serve import draw, faults_printed
+from agym.errors import UsageError
+from tests.agents.serving.clients import (
+    COUNT,
+    END,
+    Parrot,
+    Told,
+    code_of,
+    headers_of,
+    session,
+    settled,
+    until_a_place_is_free,
+)
+from tests.support.patience import patience
+
+
+async def test_a_session_plays_episodes() -> None:
+    async with agym.serve(Told, 2) as server, session(server) as client:
+        data = await client.reset(seed=3, episode_id="mine", options={"level": 2}, split="test")
+        assert data["observation"] == {"value": [0.0, 0.5]}
+        assert (data["reward"], data["done"]) == (None, False)
+        info = data["metadata"]["info"]
+        assert (info["seed"], info["options"]) == (3, {"level": 2, "split": "test"})
+        data = await client.step(COUNT)
+        assert data["observation"] == {"value": [1.0, 0.5]}
+        assert (data["reward"], data["done"]) == (1.0, False)
+        assert await client.ask("state") == {
+            "type": "state", "data": {"episode_id": "mine", "step_count": 1},
+        }  # fmt: skip
+        data = await client.step(END)
+        assert data["done"]
+        assert data["metadata"]["terminated"]
+        assert await client.code("step", {"value": COUNT}) == "EXECUTION_ERROR"
+        await client.reset()
+        assert (await client.ask("state"))["data"]["step_count"] == 0
+
+
+async def test_binary_frames_say_the_same() -> None:
+    async with (
+        agym.serve(Told, 2) as server,
+        session(server) as text,
+        session(server, binary=True) as client,
+    ):
+        for data in (await client.reset(seed=1), await client.step(np.int64(COUNT))):
+            assert data["observation"].dtype == np.float32
+        await text.reset(seed=1)
+        said = await text.step(COUNT)
+        assert said["observation"]["value"] == data["observation"].tolist()
+        assert (said["reward"], said["done"]) == (data["reward"], data["done"])
+        assert await client.code("step", 9) == "VALIDATION_ERROR"
+
+
+async def test_coroutine_environments_take_and_give_objects() -> None:
+    async with agym.serve(Parrot, 2) as server, session(server) as client:
+        await client.reset()
+        data = (await client.ask("step", {"say": "hello"}))["data"]
+        assert data["observation"] == {"said": "hello"}
+        first = data["metadata"]["info"]  # what cannot be sent is its text
+        _, _, data = await request(server, "POST", "/step", {"action": {"say": "hello"}})
+        assert data["observation"] == {"said": "hello"}
+        for info in (first, data["metadata"]["info"]):
+            assert "object" in info["odd"]
+            assert info["pair"] == "[1.+0.j 1.+0.j]"
+
+
+async def test_sessions_step_at_the_same_time_and_apart() -> None:
+    async with agym.serve(Parrot, 32) as server:
+
+        async def play(number: int) -> None:
+            async with session(server, binary=number % 2 == 0) as client:
+                await client.reset()
+                for step in range(20):
+                    said = f"{number}-{step}"
+                    answer = await client.ask("step", {"say": said, "wait": step % 3 / 1000})
+                    assert answer["data"]["observation"] == {"said": said}
+
+        await asyncio.gather(*[play(number) for number in range(32)])
+        assert server.stats().steps == 32 * 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "code"),
+    [
+        ("step", {"value": COUNT}, "EXECUTION_ERROR"),  # no reset yet
+        ("step", {"value": 9}, "VALIDATION_ERROR"),
+        ("step", {"value": "left"}, "VALIDATION_ERROR"),
+        ("step", {"value": True}, "VALIDATION_ERROR"),
+        ("step", {"valu": 1}, "VALIDATION_ERROR"),
+        ("step", [1], "VALIDATION_ERROR"),
+        ("step", None, "VALIDATION_ERROR"),
+        ("reset", {"seed": -1}, "VALIDATION_ERROR"),
+        ("reset", {"seed": 2**63}, "VALIDATION_ERROR"),
+        ("reset", {"seed": "one"}, "VALIDATION_ERROR"),
+        ("reset", {"episode_id": "x" * 256}, "VALIDATION_ERROR"),
+        ("reset", {"options": 3}, "VALIDATION_ERROR"),
+        ("reset", [3], "VALIDATION_ERROR"),
+        ("state", {}, "VALIDATION_ERROR"),
+        ("dance", {}, "UNKNOWN_TYPE"),
+    ],
+)
+async def test_wrong_messages_get_an_error_and_the_session_goes_on(
+    kind: str, data: Any, code: str
+) -> None:
+    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
+        assert await client.code(kind, data) == code
+        await client.reset()
+        await client.step(COUNT)
+
+
+async def test_a_full_house_says_when_to_come_again() -> None:
+    async with agym.serve(Told, 1, backend="thread") as server:
+        async with session(server) as client:
+            await client.reset()
+            async with session(server) as late:
+                answer = await late.receive()
+                assert code_of(answer) == "CAPACITY_REACHED"
+                assert answer["data"]["retry_after"] >= 1
+                assert answer["data"]["active_sessions"] == answer["data"]["max_sessions"] == 1
+                with pytest.raises(ConnectionClosed):
+                    await late.socket.recv()
+            status, headers, _ = await request(server, "POST", "/reset", {})
+            assert status == 503
+            assert int(headers["Retry-After"]) >= 1
+            await client.step(COUNT)
+        await settled(server, 0)
+        async with session(server) as client:
+            await client.reset()
+        assert server.stats().refused == 2
+
+
+async def test_sessions_are_dealt_evenly_to_workers() -> None:
+    async with agym.serve(Told, 8, backend="process", workers=2) as server:
+        async with session(server) as one, session(server) as two:
+            pids = {(await each.reset())["metadata"]["info"]["pid"] for each in (one, two)}
+        assert len(pids) == 2
+
+
+async def test_an_idle_session_ends_and_gives_its_place_back() -> None:
+    limits = agym.ServerLimits(idle_timeout=0.2)
+    async with (
+        agym.serve(Told, 1, backend="thread", limits=limits) as server,
+        session(server) as client,
+    ):
+        await client.reset()
+        assert code_of(await client.receive()) == "SESSION_ERROR"
+        await settled(server, 0)
+        async with session(server) as after:
+            await after.reset()
+
+
+async def test_a_long_step_is_not_idle() -> None:
+    limits = agym.ServerLimits(idle_timeout=0.2)
+    async with (
+        agym.serve(Parrot, 1, backend="asyncio", limits=limits) as server,
+        session(server) as client,
+    ):
+        await client.reset()
+        answer = await client.ask("step", {"say": "late", "wait": 1})
+        assert answer["data"]["observation"] == {"said": "late"}
+
+
+async def test_a_client_that_leaves_in_a_step_gives_its_place_back() -> None:
+    async with agym.serve(Parrot, 1, backend="asyncio") as server:
+        async with session(server) as client:
+            await client.reset()
+            await client.socket.send('{"type": "step", "data": {"say": "late", "wait": 0.5}}')
+            client.socket.transport.abort()
+        await until_a_place_is_free(server)
+        async with session(server) as after:
+            await after.reset()
+            answer = await after.ask("step", {"say": "mine"})
+            assert answer["data"]["observation"] == {"said": "mine"}
+
+
+async def test_close_ends_a_session() -> None:
+    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
+        await client.socket.send('{"type": "close"}')
+        with pytest.raises(ConnectionClosed):
+            await client.socket.recv()
+        await settled(server, 0)
+
+
+async def test_a_fast_client_is_slowed_down() -> None:
+    limits = agym.ServerLimits(messages_per_second=20)
+    loop = asyncio.get_running_loop()
+    async with (
+        agym.serve(Told, 1, backend="thread", limits=limits) as server,
+        session(server) as client,
+    ):
+        begun = loop.time()
+        for _ in range(30):
+            await client.ask("state")
+        assert loop.time() - begun >= 0.4  # 20 at once, 10 at 20 per second
+
+
+async def request(
+    server: Any, method: str, path: str, content: Any = None, **headers: str
+) -> tuple[int, Any, Any]:
+    async with (
+        aiohttp.ClientSession(headers={**headers_of(server), **headers}) as client,
+        client.request(method, server.url + path, json=content) as response,
+    ):
+        return response.status, response.headers, await response.json()
+
+
+async def test_endpoints() -> None:
+    async with agym.serve(Told, 1, backend="thread") as server:
+        assert (await request(server, "GET", "/health"))[2] == {"status": "healthy"}
+        schema = (await request(server, "GET", "/schema"))[2]
+        assert schema["action"]["properties"]["value"]["maximum"] == 4
+        assert schema["observation"]["properties"]["value"]["minItems"] == 2
+        assert (await request(server, "GET", "/metadata"))[2]["name"] == "Told"
+        assert (await request(server, "GET", "/state"))[2]["step_count"] == 0
+        status, _, data = await request(server, "POST", "/reset", {"seed": 1})
+        assert (status, data["observation"]) == (200, {"value": [0.0, 0.5]})
+        status, _, data = await request(server, "POST", "/step", {"action": {"value": COUNT}})
+        assert (status, data["reward"]) == (200, 1.0)
+        for method, path, content, wanted in (
+            ("POST", "/step", {"action": {"value": 9}}, 422),
+            ("POST", "/step", {}, 422),
+            ("POST", "/reset", [1], 422),
+            ("GET", "/reset", None, 405),
+            ("GET", "/elsewhere", None, 404),
+            ("GET", "/ws", None, 426),
+        ):
+            assert (await request(server, method, path, content))[0] == wanted
+
+
+@pytest.fixture(params=[True, False], ids=["true", "false"])
+def truth_of_responses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Responses are true with aiohttp 3.12, and false with older ones."""
+    monkeypatch.setattr(aiohttp.web.Response, "__bool__", lambda _: request.param)
+
+
+@pytest.mark.usefixtures("truth_of_responses")
+async def test_only_who_has_the_token_may_ask() -> None:
+    async with agym.serve(Told, 2, backend="thread", token="secret") as server:
+        assert (await request(server, "GET", "/schema"))[0] == 200
+        assert (await request(server, "GET", "/schema", Authorization="Bearer wrong"))[0] == 401
+        assert (await request(server, "GET", "/schema?token=secret", Authorization=""))[0] == 200
+        assert (await request(server, "GET", "/schema?token=wrong", Authorization=""))[0] == 401
+        server.token = None  # so the client sends none
+        assert (await request(server, "GET", "/health"))[0] == 200
+        with pytest.raises(InvalidStatus, match="401"):
+            async with session(server):
+                pass
+
+
+@pytest.mark.usefixtures("truth_of_responses")
+async def test_pages_of_other_sites_may_not_ask() -> None:
+    async with agym.serve(Told, 1, backend="thread", token=False) as server:
+        assert (await request(server, "GET", "/schema"))[0] == 200
+        assert (await request(server, "GET", "/schema", Origin="http://evil.example"))[0] == 403
+        assert (await request(server, "GET", "/schema", Host="evil.example"))[0] == 403
+        assert (await request(server, "GET", "/schema", Origin=server.url))[0] == 200
+
+
+async def test_closing_tells_the_clients() -> None:
+    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
+        await client.reset()
+        await server.aclose()
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.socket.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1001
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"port": -1}, "port"), ({"port": 70000}, "port"), ({"host": ""}, "host"),
+        ({"token": ""}, "token"), ({"token": "two words"}, "token"), ({"token": 3}, "token"),
+        ({"limits": 3}, "limits"), ({"num_envs": 0}, "num_envs"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(options: dict[str, Any], names: str) -> None:
+    async def make() -> None:
+        agym.serve(Told, **{"num_envs": 1, **options})
+
+    with pytest.raises(UsageError, match=names):
+        asyncio.run(make())
+    with pytest.raises(UsageError, match="message_bytes"):
+        agym.ServerLimits(message_bytes=3)
+
+
+async def test_the_address_of_a_server_of_all_addresses_can_be_connected_to() -> None:
+    async with (
+        agym.serve(Told, 1, backend="thread", host="0.0.0.0") as server,
+        session(server) as client,
+    ):
+        assert server.url.startswith("http://127.0.0.1:")
+        await client.reset()
+
+
+def test_the_live_line_reads_statistics_on_the_event_loop_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They take in results of environments, which no other thread may do at the same time."""
+    ended, threads, printed = asyncio.Event(), set(), io.StringIO()
+    stats = Server.stats
+
+    def read(server: Server) -> ServerStats:
+        threads.add(threading.current_thread())
+        return stats(server)
+
+    monkeypatch.setattr(Server, "stats", read)
+
+    async def show() -> None:
+        async with agym.serve(Told, 1, backend="thread") as server:
+            asyncio.get_running_loop().call_later(1.2, ended.set)
+            await draw(server, Console(file=printed, force_terminal=True), ended)
+
+    asyncio.run(show())
+    assert threads == {threading.current_thread()}
+    assert printed.getvalue().count("0 of 1 sessions") > 1
+
+
+def test_the_command_prints_faults_and_no_malformed_requests() -> None:
+    printed = io.StringIO()
+    with faults_printed(console(file=printed)):
+        logging.getLogger("agym.serve").error("environment 3 failed: %s", "[red]ValueError")
+        logging.getLogger("agym.serve.http").error("malformed")
+    logging.getLogger("agym.serve").error("after the server's end")
+    assert printed.getvalue()[9:] == "environment 3 failed: [red]ValueError\n"
+
+
+async def test_a_taken_port_is_named() -> None:
+    async with agym.serve(Told, 1, backend="thread") as server:
+        port = int(server.url.rpartition(":")[2])
+        with pytest.raises(UsageError, match=str(port)):
+            async with agym.serve(Told, 1, backend="thread", port=port):
+                pass
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_the_command_serves_until_it_is_told_to_end(number: int, code: int) -> None:
+    command = [sys.executable, "-m", "agym", "serve", "CartPole-v1", "-n", "2", "--port", "0",
+               "--backend", "process", "--token", "secret"]  # fmt: skip
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        try:
+            first = process.stdout.readline()
+            url = first.split()[1]
+
+            async def play() -> None:
+                async with (
+                    aiohttp.ClientSession(headers={"Authorization": "Bearer secret"}) as http,
+                    http.post(f"{url}/step", json={"action": {"value": 1}}) as response,
+                ):
+                    assert response.status == 200
+
+            asyncio.run(play())
+            process.send_signal(number)
+            rest = process.stdout.read()
+            assert "agym.openenv(" in rest
+            assert 'pip install "openenv>=0.10"' in rest
+            assert process.wait(patience(10)) == code
+        finally:
+            process.kill()

@@ -1,0 +1,242 @@
+"""No bell is lost, none is rung for somebody who is awake, and watching has a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+import agym
+from agym.api.waiting import due
+from agym.core.backends.process.channel import Channel
+from agym.core.backends.process.doorbell import Doorbell
+from agym.core.backends.spinning import (
+    CALM_SECONDS,
+    FIRST_PAUSE_SECONDS,
+    LATE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    SPIN_SECONDS,
+    WATCH_SECONDS,
+    SpinPolicy,
+)
+from tests.support.backends import FORK
+from tests.support.envs.plain_envs import Tally
+from tests.support.insides import backend_of
+
+COUNTER, OURS, THEIRS, ANSWER = range(4)
+
+
+@dataclass
+class Parties:
+    """Two ends of one handshake over plain memory."""
+
+    words: memoryview
+    channels: tuple[Channel, Channel]
+    ours: Doorbell
+    theirs: Doorbell
+
+
+@pytest.fixture
+def parties() -> Iterator[Parties]:
+    words = memoryview(bytearray(8 * 4)).cast("q")
+    left, right = socket.socketpair()
+    channels = Channel(left), Channel(right)
+    yield Parties(
+        words,
+        channels,
+        Doorbell(words, OURS, THEIRS, channels[0]),
+        Doorbell(words, THEIRS, OURS, channels[1]),
+    )
+    for channel in channels:
+        channel.close()
+
+
+def bell_has_come(channel: Channel) -> bool:
+    with socket.socket(fileno=socket.dup(channel.fileno())) as end:
+        end.setblocking(False)
+        try:
+            return bool(end.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return False
+
+
+def test_nobody_rings_for_somebody_awake(parties: Parties) -> None:
+    parties.ours.publish(COUNTER, 1)
+    assert parties.theirs.read(COUNTER) == 1
+    assert not bell_has_come(parties.channels[1])
+
+
+def test_a_sleeper_is_woken(parties: Parties) -> None:
+    parties.theirs.park()
+    parties.ours.publish(COUNTER, 1)
+    assert bell_has_come(parties.channels[1])
+    parties.channels[1].drain()
+    parties.theirs.unpark()
+    parties.ours.publish(COUNTER, 2)
+    assert not bell_has_come(parties.channels[1])
+
+
+def test_each_has_a_word_of_its_own(parties: Parties) -> None:
+    parties.ours.park()
+    parties.ours.publish(COUNTER, 1)
+    assert not bell_has_come(parties.channels[1])
+    parties.theirs.publish(ANSWER, 1)
+    assert bell_has_come(parties.channels[0])
+
+
+def test_no_bell_is_lost(parties: Parties) -> None:
+    """Two parties take turns, and sleep without a limit: one lost bell would hang them both."""
+    rounds = 2000
+
+    def take_turns(bell: Doorbell, channel: Channel, mine: int, other: int) -> None:
+        for turn in range(1, rounds + 1):
+            if mine == COUNTER:
+                bell.publish(mine, turn)
+            while bell.read(other) < turn:
+                bell.park()
+                if bell.read(other) < turn:
+                    channel.wait()
+                    channel.drain()
+                bell.unpark()
+            if mine == ANSWER:
+                bell.publish(mine, turn)
+
+    answering = threading.Thread(
+        target=take_turns, args=(parties.theirs, parties.channels[1], ANSWER, COUNTER)
+    )
+    answering.start()
+    take_turns(parties.ours, parties.channels[0], COUNTER, ANSWER)
+    answering.join()
+    assert list(parties.words[:1]) == [rounds]
+
+
+def test_watching_sees_what_comes() -> None:
+    looks = iter([False, False, True])
+    assert SpinPolicy().spin(lambda: next(looks), 10.0)  # however rarely this process runs
+
+
+def test_watching_has_a_limit() -> None:
+    assert not SpinPolicy().spin(lambda: False)
+
+
+def test_a_longer_limit_is_worth_longer_waits() -> None:
+    policy = SpinPolicy(WATCH_SECONDS)
+    for _ in range(50):
+        wait(policy, 2 * SPIN_SECONDS)
+    assert policy.worth_spinning(time.perf_counter())
+    policy.limit = SPIN_SECONDS
+    assert not policy.worth_spinning(time.perf_counter())
+
+
+def test_only_callers_without_a_loop_watch_for_long() -> None:
+    with agym.make(Tally, 2, backend=FORK) as envs:
+        assert backend_of(envs).spinning.limit == WATCH_SECONDS
+
+    async def main() -> float:
+        async with agym.make_async(Tally, 2, backend=FORK) as envs:
+            return float(backend_of(envs).spinning.limit)
+
+    assert asyncio.run(main()) == SPIN_SECONDS
+
+
+def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
+    policy = SpinPolicy()
+    for _ in range(50):
+        wait(policy, 1.0, slept=True)
+    looks: list[bool] = []
+
+    def look() -> bool:
+        looks.append(True)
+        return len(looks) > 1  # not there at the first look
+
+    assert not policy.spin(look)
+    assert len(looks) <= 1
+    for _ in range(50):
+        wait(policy, SPIN_SECONDS / 10)
+    looks.clear()
+    assert policy.spin(look, 10.0)  # however rarely this process runs
+
+
+def pauses(policy: SpinPolicy, clock: list[float], between: float, well: int) -> list[float]:
+    """Be late 20 times; return the pauses that follow.
+
+    Before each, some seconds pass, with a number of waits that go well.
+    """
+    found = []
+    for _ in range(20):
+        now = clock[0] = max(clock[0], policy.crowded_until) + between
+        assert policy.worth_spinning(now)
+        for _ in range(well):
+            wait(policy, LATE_SECONDS, until=now)
+        wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS, until=now)
+        found.append(policy.crowded_until - now)
+        assert not policy.worth_spinning(now)
+    return found
+
+
+def wait(
+    policy: SpinPolicy,
+    seconds: float,
+    *,
+    slept: bool = False,
+    late: float = 0.0,
+    until: float | None = None,
+) -> None:
+    """Learn from a wait."""
+    ended = time.perf_counter() if until is None else until
+    policy.note(ended - seconds, ended, slept=slept, due=ended - late)
+    policy.learn()
+
+
+def test_who_is_late_sleeps_for_longer_each_time() -> None:
+    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=10.0, well=20)
+    assert found[0] == pytest.approx(FIRST_PAUSE_SECONDS)
+    assert found == pytest.approx(sorted(found))
+    assert found[-1] == pytest.approx(LONGEST_PAUSE_SECONDS)
+
+
+def test_who_is_late_once_in_a_while_does_not() -> None:
+    enough = round(2 * CALM_SECONDS / LATE_SECONDS)
+    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=0.3, well=enough)
+    assert found == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
+
+
+def test_short_delays_and_those_of_sleepers_do_not_count() -> None:
+    policy = SpinPolicy()
+    wait(policy, SPIN_SECONDS / 2, late=0.4 * LATE_SECONDS)
+    wait(policy, 11 * LATE_SECONDS, slept=True, late=10 * LATE_SECONDS)
+    assert policy.crowded_until == 0.0
+
+
+def test_what_was_due_before_the_wait_does_not_count() -> None:
+    policy = SpinPolicy()
+    wait(policy, 3 * LATE_SECONDS, late=4 * LATE_SECONDS)
+    assert policy.crowded_until == 0.0
+
+
+def test_a_wait_counts_once() -> None:
+    policy = SpinPolicy()
+    wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS)
+    crowded_until = policy.crowded_until
+    assert crowded_until > 0.0
+    policy.learn()
+    assert policy.crowded_until == crowded_until
+
+
+def test_who_was_off_its_core_knows_how_late_it_is() -> None:
+    """Lateness counts from the end of the steps, for waits that can have been late."""
+    with agym.make(Tally, 2, backend=FORK) as envs:
+        envs.reset()
+        envs.step([1, 1])
+        backend = backend_of(envs)
+        finished = backend.finished_at()
+        assert 0.0 < finished <= time.perf_counter()
+        assert due(backend, finished - 1.0, finished + 0.25) == finished
+        assert due(backend, finished, finished + LATE_SECONDS / 2) == 0.0
+        envs.step([1, 1])
+        assert backend.finished_at() > finished

@@ -1,0 +1,97 @@
+"""What travels between processes comes out as it went in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from agym.core.backends.process.serialization import Buffer, pack, pack_by_value, unpack
+from agym.errors import UsageError
+from tests.support.equality import same
+from tests.support.patience import patience
+from tests.support.spaces import Space, any_space, samples, seeds
+
+both = pytest.mark.parametrize("packs", [pack, pack_by_value])
+
+
+def join(parts: list[Buffer]) -> bytes:
+    return b"".join(bytes(part) for part in parts)
+
+
+@both
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        {},
+        {"a": [1, 2.5, "x", b"y"], 3: (None, True)},
+        np.arange(12.0).reshape(3, 4),
+        np.zeros((0, 3), np.float32),
+        np.array(5, np.int8),
+        np.float32(1.5),
+        np.arange(12).reshape(3, 4)[:, ::2],
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.array([None, "a", 3], object),
+        [np.zeros(100_000, np.uint8), {"nested": np.ones(3)}],
+    ],
+    ids=str,
+)
+def test_values_survive(packs: Any, value: Any) -> None:
+    assert same(unpack(join(packs(value))), value)
+
+
+@both
+@given(space=any_space(), seed=seeds)
+def test_samples_of_any_space_survive(packs: Any, space: Space, seed: int) -> None:
+    values = samples(space, seed, 2)
+    assert same(unpack(join(packs(values))), values)
+
+
+@both
+def test_arrays_get_memory_of_their_own(packs: Any) -> None:
+    array = np.zeros(1000)
+    data = bytearray(join(packs([array, array[:10]])))
+    first, second = unpack(data)
+    data[:] = b"\xff" * len(data)
+    array[:] = 3
+    assert not first.any()
+    assert not second.any()
+    first[:] = 1
+    assert first.sum() == 1000
+
+
+@both
+def test_functions_and_classes_go_by_value_where_they_must(packs: Any) -> None:
+    class Local:
+        word = "told"
+
+    local, function = unpack(join(packs([Local, lambda x: x + 1])))
+    assert local.word == "told"
+    assert function(1) == 2
+
+
+def test_another_process_needs_nothing_of_ours() -> None:
+    secret = 41
+    packed = join(pack_by_value(lambda: secret + 1))
+    code = "from agym.core.backends.process import serialization\n"
+    code += f"print(serialization.unpack({packed!r})())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=patience(6),
+        check=True,
+    )
+    assert done.stdout == "42\n"
+
+
+@both
+def test_what_cannot_be_packed(packs: Any) -> None:
+    with pytest.raises(UsageError, match="cannot be sent"):
+        packs({"lock": threading.Lock()})

@@ -1,0 +1,311 @@
+"""Capsules: what is written is read again, and what cannot be is said in a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import agym
+from agym.core._system.files import FORMAT
+from agym.core.engine.faults.capsule import describe_factory, read_capsule, write_capsule
+from tests.support.capsules import a_capsule, with_head
+from tests.support.envs.faulty_envs import Mute, Unpicklable
+from tests.support.envs.plain_envs import Tally
+from tests.support.patience import patience
+from tests.support.scripts import run
+
+
+def head_of(path: Path) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(path.read_bytes().partition(b"\n")[0])
+    return head
+
+
+class Hostile:
+    """Nothing can be done with it."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __reduce__(self) -> Any:
+        raise Mute
+
+
+class PerEnvOptions:
+    """It pickles, and cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5).bit_generator.state
+    actions = [{"force": np.ones(3, np.float32), "gear": k} for k in range(5)]
+    options = {"start": np.arange(3), "name": "ß"}
+    capsule = a_capsule(
+        rng=rng, actions=actions, options=options, error="Fehler: ü\ud800\n", complete=False,
+        arguments=("add", (1,), {"b": 2}), seed=np.int64(7), episode=None,
+    )  # fmt: skip
+    read = read_capsule(write_capsule(tmp_path, capsule))
+    assert read.factory is not None
+    assert read.factory().length == 9
+    assert read.start.rng == rng
+    assert read.start.options is not None
+    assert read.start.options["start"].tolist() == [0, 1, 2]
+    assert [action["force"].tolist() for action in read.actions] == [[1.0] * 3] * 5
+    for name in ("autoreset", "arguments", "complete", "missing", "versions"):
+        assert getattr(read, name) == getattr(capsule, name), name
+    assert read.fault == capsule.fault
+    assert read.start.seed == 7
+    assert type(read.start.seed) is int
+    assert read.factory_text == describe_factory(capsule.factory)
+
+
+def test_the_first_line_can_be_read_by_a_human(tmp_path: Path) -> None:
+    path = write_capsule(tmp_path, a_capsule(options={"a": 1}))
+    head = ["head", "-1", path]
+    line = subprocess.run(head, capture_output=True, timeout=patience(), check=True).stdout
+    head = json.loads(line)
+    assert head["factory"] == "tests.support.envs.plain_envs.Tally(length=9)"
+    assert head["fault"]["error"] == "ValueError: boom in step"
+    assert (head["seed"], head["actions"], head["fault"]["action"]) == (7, 2, "9")
+    assert head["options"] == "{'a': 1}"
+    assert head["complete"] is True
+
+
+def test_it_is_small_and_private_and_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "on the way"
+    actions = list(np.random.default_rng(0).integers(0, 4, 10_000))
+    path = write_capsule(folder, a_capsule(actions=actions))
+    assert [*folder.iterdir()] == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.name.startswith("env3-step-")
+    assert path.suffix == ".agym"
+    assert path.stat().st_size < 50_000
+    assert list(read_capsule(path).actions) == actions
+
+
+def test_names_differ_and_stay_in_the_folder(tmp_path: Path) -> None:
+    paths = {write_capsule(tmp_path, a_capsule(operation="../../x y")) for _ in range(20)}
+    assert {path.parent for path in paths} == {tmp_path}
+    assert set(tmp_path.iterdir()) == paths
+    assert len(paths) == 20
+
+
+# ---------------------------------------------------------------- what cannot be pickled
+
+
+def lock() -> Any:
+    return threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        ({"factory": partial(Tally, lock())}, "factory"),
+        ({"actions": [1, lock()]}, "actions"),
+        ({"actions": [Hostile()]}, "actions"),
+        ({"action": Unpicklable("no")}, "action"),
+        ({"options": {"a": Hostile()}}, "options"),
+        ({"action": PerEnvOptions()}, "action"),
+    ],
+    ids=["factory", "lock", "hostile", "exception", "options", "once"],
+)
+def test_what_cannot_be_pickled_is_left_out_and_named(
+    change: dict[str, Any], lacks: str, tmp_path: Path
+) -> None:
+    read = read_capsule(write_capsule(tmp_path, a_capsule(**change)))
+    assert [reason.split(" (cannot be ")[0] for reason in read.missing] == [lacks]
+    assert not read.complete
+    assert read.fault.error == "ValueError: boom in step"
+    if lacks == "factory":
+        assert read.factory is None
+        assert read.factory_text.startswith(
+            "tests.support.envs.plain_envs.Tally(<unlocked _thread.lock"
+        )
+        assert read.actions == [1, 2]
+    else:
+        assert read.factory is not None
+
+
+@pytest.mark.parametrize("factory", [lambda: Tally(), Hostile()], ids=["lambda", "hostile"])
+def test_any_factory_can_be_described(factory: Any) -> None:
+    assert "lambda" in describe_factory(factory) or "Hostile" in describe_factory(factory)
+
+
+def test_a_lambda_goes_by_value_where_it_has_to(tmp_path: Path) -> None:
+    length = 5
+    read = read_capsule(write_capsule(tmp_path, a_capsule(factory=lambda: Tally(length=length))))
+    assert read.factory is not None
+    assert read.factory().length == 5
+
+
+def test_gymnasiums_environments_are_named_by_id() -> None:
+    spec = gymnasium.spec("CartPole-v1")
+    factory = partial(partial(gymnasium.make, spec, render_mode="ansi"), disable_env_checker=True)
+    text = "gymnasium.make('CartPole-v1', render_mode='ansi', disable_env_checker=True)"
+    assert describe_factory(factory) == text
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("obstacle", ["file", "read-only", "full"])
+def test_a_folder_that_cannot_be_written_to_raises(obstacle: str, tmp_path: Path) -> None:
+    """In a process that is not root, or may not write however much root it is."""
+    code = f"""
+        import os, resource, signal
+        from pathlib import Path
+        import agym
+        from tests.support.capsules import a_capsule
+        from agym.core.engine.faults.capsule import write_capsule
+
+        folder = Path("faults")
+        if {obstacle!r} == "file":
+            folder.write_text("")
+        elif {obstacle!r} == "read-only":
+            folder = Path("/proc/faults")
+        else:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+        try:
+            write_capsule(folder, a_capsule())
+        except agym.UsageError as error:
+            print(error, [*folder.iterdir()] if folder.is_dir() else [])
+    """
+    code, out, err = run(tmp_path, code)
+    assert (code, err) == (0, "")
+    assert "faults" in out
+    assert " cannot be " in out
+    assert out.endswith(" []\n")
+
+
+# ---------------------------------------------------------------- what is no capsule
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\n", b"hello", b"\x00\xff" * 500, b"{}\n", b"[]\n",
+        b'{"agym_capsule": null}\nx', b'{"agym_capsule": ' + b"[" * 100_000 + b"\n",
+        b'{"agym_capsule": "\xff"}\n',
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_other_files_are_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file.agym"
+    path.write_bytes(content)
+    with pytest.raises(agym.UsageError, match=r"file\.agym is not an agym capsule file$"):
+        read_capsule(path)
+
+
+def test_a_snapshot_is_not_a_capsule(tmp_path: Path) -> None:
+    path = tmp_path / "file.agym"
+    with agym.make("CartPole-v1", 1) as envs:
+        envs.reset()
+        envs[0].snapshot().save(path)
+    with pytest.raises(agym.UsageError, match=r"not a capsule: use agym\.load_snapshot$"):
+        read_capsule(path)
+    path = write_capsule(tmp_path, a_capsule())
+    with pytest.raises(agym.UsageError, match=r"is a capsule, not a snapshot: use `agym replay`$"):
+        agym.load_snapshot(path)
+
+
+def test_every_truncated_capsule_is_refused(tmp_path: Path) -> None:
+    path = write_capsule(tmp_path, a_capsule())
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym capsule"):
+            read_capsule(path)
+
+
+def test_every_changed_byte_is_noticed_before_anything_is_unpickled(tmp_path: Path) -> None:
+    path = write_capsule(tmp_path, a_capsule(action=PerEnvOptions()))
+    content = path.read_bytes()
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer agym"):
+            read_capsule(path)
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    path = with_head(write_capsule(tmp_path, a_capsule()), agym_capsule=FORMAT + 1)
+    with pytest.raises(agym.UsageError, match="written by a newer agym: update this one"):
+        read_capsule(path)
+
+
+def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(agym.UsageError, match="cannot be read"):
+            read_capsule(path)
+
+
+# ---------------------------------------------------------------- elsewhere
+
+
+def test_code_for_another_python_is_not_run(tmp_path: Path) -> None:
+    by_value = with_head(
+        write_capsule(tmp_path, a_capsule(factory=lambda: Tally())), versions={"python": "3.1.0"}
+    )
+    read = read_capsule(by_value)
+    assert read.factory is None
+    assert "needs Python 3.1" in read.missing[0]
+    by_name = with_head(write_capsule(tmp_path, a_capsule()), versions={"python": "3.1.0"})
+    assert read_capsule(by_name).factory is not None
+
+
+def test_modules_are_found_where_the_writer_found_them(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "kitchen.py").write_text(
+        "from tests.support.envs.plain_envs import Tally\nclass Oven(Tally): pass\n"
+    )
+    code = """
+        from tests.support.capsules import a_capsule
+        from agym.core.engine.faults.capsule import write_capsule
+        from kitchen import Oven
+        print(write_capsule("faults", a_capsule(factory=Oven)))
+    """
+    code, out, err = run(folder, code)
+    assert (code, err) == (0, "")
+    before = [*sys.path]
+    try:
+        read = read_capsule(folder / out.strip())
+        assert read.factory is not None
+        assert type(read.factory()).__name__ == "Oven"
+        assert sys.path == [*before, os.fspath(folder)]
+    finally:
+        sys.path[:] = before
+        sys.modules.pop("kitchen", None)
+
+
+def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kitchen.py").write_text(
+        "from tests.support.envs.plain_envs import Tally\nclass Oven(Tally): pass\n"
+    )
+    code = """
+        from tests.support.capsules import a_capsule
+        from agym.core.engine.faults.capsule import write_capsule
+        from kitchen import Oven
+        print(write_capsule("faults", a_capsule(factory=Oven)))
+    """
+    _, out, _ = run(tmp_path, code)
+    (tmp_path / "kitchen.py").unlink()
+    before = [*sys.path]
+    try:
+        read = read_capsule(tmp_path / out.strip())
+    finally:
+        sys.path[:] = before
+    assert read.factory is None
+    assert "No module named 'kitchen'" in read.missing[0]

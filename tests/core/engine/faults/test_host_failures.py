@@ -1,0 +1,211 @@
+"""What fails beside an environment, in agym's own code or a library, ends a call: none waits."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agym
+from agym.core._system import pygame_support
+from agym.core.hosts.loop_host import LoopHost
+from agym.core.hosts.sync_host import SyncHost
+from agym.core.protocol.metrics.gauges import Meter
+from tests.support.drivers import Setup, each_api, played
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.plain_envs import Tally
+from tests.support.scenarios import ASYNCIO, COROUTINES, PROCESS, THREAD, over, rows
+
+REPLACED = over(THREAD, PROCESS, COROUTINES)
+
+
+@pytest.fixture
+def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have agym itself raise after each render, in whichever thread or process that is."""
+
+    def breaking(method: Callable[..., None], kind: int) -> Any:
+        def measure(self: Meter, *arguments: Any) -> None:
+            if arguments[kind] == "render":
+                raise RuntimeError("boom")
+            method(self, *arguments)
+
+        return measure
+
+    monkeypatch.setattr(Meter, "did", breaking(Meter.did, 0))
+    monkeypatch.setattr(Meter, "end_one", breaking(Meter.end_one, 1))
+
+
+@each_api
+@REPLACED
+@pytest.mark.usefixtures("breaks")
+def test_it_is_a_death_and_another_worker_takes_over(setup: Setup, api: str) -> None:
+    with played(api, setup.of(4), **setup.options) as envs:
+        envs.reset()
+        with pytest.raises(agym.WorkerDied, match=r"worker 0.*environments 0 to 1") as caught:
+            envs.render([0])
+        assert caught.value.env_ids == (0, 1)
+        if setup is THREAD:
+            assert "its thread raised RuntimeError: boom" in str(caught.value)
+            assert isinstance(caught.value.__cause__, RuntimeError)
+        envs.step([1, 1], env_ids=[2, 3])
+        assert envs.restart() == [0, 1]
+        envs.reset(env_ids=[0, 1])
+        assert [row[0][1] for row in rows(envs.step([1] * 4))] == [1, 1, 2, 2]
+
+
+@each_api
+@REPLACED
+@pytest.mark.usefixtures("breaks")
+def test_recovery_replaces_it(setup: Setup, api: str) -> None:
+    with played(api, setup.of(4), on_fault="restart", **setup.options) as envs:
+        envs.reset()
+        with pytest.raises(agym.WorkerDied):  # a render cannot be repeated
+            envs.render([0])
+        result = envs.step([1] * 4)
+        assert result.truncated.tolist() == [True, True, False, False]
+        assert {result.infos[i]["fault"].kind for i in (0, 1)} == {"died"}
+        assert [row[0][1] for row in rows(result)][2:] == [1, 1]
+
+
+@each_api
+@pytest.mark.usefixtures("breaks")
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_a_loop_in_this_process_is_not_replaced(api: str, on_fault: str) -> None:
+    with played(api, ASYNCIO.of(3), on_fault=on_fault, **ASYNCIO.options) as envs:
+        envs.reset()
+        with pytest.raises(agym.WorkerDied, match="its event loop raised RuntimeError: boom") as it:
+            envs.render([1])
+        assert isinstance(it.value.__cause__, RuntimeError)
+        for call in (envs.reset, envs.restart, partial(envs.step, [1, 1, 1])):
+            with pytest.raises(agym.WorkerDied, match="make others"):
+                call()
+
+
+class Stops(AsyncTally):
+    """Stops the event loop that it runs on, or ends it by an exception of a task of its own."""
+
+    async def step(self, action: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        if action:
+            loop.call_soon(*[(loop.stop,), (sys.exit, 3)][action - 1])
+            await loop.create_future()
+        return await super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"), [(1, "stopped its event loop"), (2, "SystemExit: 3")]
+)
+def test_an_environment_ends_its_loop(action: int, message: str) -> None:
+    """Closing races with the end of the loop: it neither waits nor leaves a task behind."""
+    for _ in range(50):
+        with agym.make(Stops, 2, backend="asyncio", timeout=20) as envs:
+            envs.reset()
+            with pytest.raises(agym.WorkerDied, match=message):
+                envs.step([0, action])
+            with pytest.raises(agym.WorkerDied, match=message):
+                envs.reset()
+
+
+@pytest.mark.parametrize(
+    ("host", "env", "backend"),
+    [(SyncHost, Tally, "thread"), (LoopHost, AsyncTally, "asyncio")],
+    ids=["thread", "asyncio"],
+)
+def test_before_the_first_reset(
+    host: Any, env: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attach(self: Any, table: Any) -> None:
+        raise RuntimeError("no room for the table")
+
+    monkeypatch.setattr(host, "attach", attach)
+    with (
+        agym.make(env, 1, backend=backend) as envs,
+        pytest.raises(agym.WorkerDied, match="no room for the table"),
+    ):
+        envs.reset()
+
+
+@pytest.fixture
+def pygame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a pygame that this process has not imported yet."""
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pygame"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(pygame_support, "_done", False)
+    (tmp_path / "pygame").mkdir()
+    return tmp_path / "pygame" / "__init__.py"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "raise RuntimeError('a broken build')",
+        "import warnings; warnings.warn('it is old', DeprecationWarning)",
+    ],
+)
+def test_a_pygame_that_cannot_be_imported(line: str, pygame: Path) -> None:
+    """Environments that do not need it do without it."""
+    pygame.write_text(line)
+    with agym.make(Tally, 2, backend="thread") as envs:
+        envs.reset()
+        assert envs.render() == ["1:0", "1:0"]
+
+
+def test_a_pygame_that_ends_the_thread(pygame: Path) -> None:
+    pygame.write_text("raise SystemExit(1)")
+    with pytest.raises(agym.WorkerDied, match="its thread raised SystemExit: 1"):
+        agym.make(Tally, 1, backend="thread")
+
+
+@pytest.mark.parametrize(
+    ("host", "env", "backend"),
+    [(SyncHost, Tally, "thread"), (LoopHost, AsyncTally, "asyncio")],
+    ids=["thread", "asyncio"],
+)
+def test_it_happens_while_closing(
+    host: Any, env: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = host.close
+
+    def close(self: Any) -> Any:
+        if host is SyncHost:
+            closing(self)
+            raise RuntimeError("boom")
+        return close_later(self)
+
+    async def close_later(self: Any) -> None:
+        await closing(self)
+        raise RuntimeError("boom")
+
+    envs = agym.make(env, 1, backend=backend)
+    monkeypatch.setattr(host, "close", close)
+    with pytest.raises(agym.EnvError, match="raised in close: RuntimeError: boom"):
+        envs.close()
+
+
+class Cancelled(AsyncTally):
+    """Cancels its own task in the step with action 2, as a library may."""
+
+    async def step(self, action: Any) -> Any:
+        if action == 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        return await super().step(action)
+
+
+@over(ASYNCIO, COROUTINES)
+def test_a_task_that_others_cancel_ends_its_step_alone(setup: Setup) -> None:
+    with agym.make(partial(Cancelled, Tally), 4, **setup.options) as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError, match="environment 1") as caught:
+            envs.step([1, 2, 1, 1])
+        assert isinstance(caught.value.exception, asyncio.CancelledError)
+        envs.reset(env_ids=[1])
+        envs.step([1] * 4)

@@ -1,0 +1,353 @@
+"""The engine alone, on a fake backend: no process, no thread, no environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from agym.core.backends.pool import Pool
+from agym.core.backends.port import BackendOptions, Force
+from agym.core.backends.serial import SerialPort
+from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.engine import Engine
+from agym.core.protocol.messages.completions import Completion, Description, Payload
+from agym.core.protocol.messages.failures import Failure, WorkerDeath
+from agym.core.protocol.messages.operations import (
+    CLOSE,
+    FAULT,
+    OPEN,
+    Operation,
+    Render,
+    Reset,
+    Step,
+)
+from agym.core.protocol.table import SlotTable
+from agym.errors import (
+    BusyError,
+    ClosedError,
+    EnvError,
+    ResetNeededError,
+    StepTimeout,
+    UsageError,
+    WorkerDied,
+)
+
+SPACE = spaces.Box(-100, 100, (2,), np.float32)
+
+
+def never() -> Any:
+    raise NotImplementedError
+
+
+class FakeBackend(Pool):
+    """Remembers what it was given; the test says what comes of it."""
+
+    ended = False
+    pids = (None,)
+
+    def __init__(self, num_envs: int, description: Description | None = None) -> None:
+        super().__init__(BackendOptions([never] * num_envs, AutoresetMode.NEXT_STEP), SerialPort)
+        self.num_envs = num_envs
+        self.operations: list[Operation] = []
+        self.outcomes: list[Completion] = []
+        self.forces: list[Force] = []
+        self.ended = False
+        self.table: SlotTable
+        self.description = description or Description(SPACE, spaces.Discrete(3), {}, None, None)
+
+    def start(self) -> None:
+        payload = Payload(values={0: self.description})
+        self.outcomes.append(Completion(OPEN, 0, self.num_envs, payload))
+
+    def attach(self, table: SlotTable) -> None:
+        self.table = table
+
+    def submit(self, operation: Operation) -> None:
+        self.operations.append(operation)
+
+    def poll(self) -> Sequence[Completion]:
+        outcomes, self.outcomes = self.outcomes, []
+        return outcomes
+
+    def close(self, force: Force = Force.NONE) -> None:
+        self.forces.append(force)
+
+    def release(self) -> None:
+        """There is nothing to release."""
+
+    def end(self, index: int = 0, *, fill: float = 0.0, payload: Payload | None = None) -> None:
+        """Let the operation at ``index`` end, its rows filled with a number."""
+        operation = self.operations.pop(index)
+        message = operation.message
+        if isinstance(message, Step | Reset):
+            rows = slice(operation.start, operation.stop)
+            self.table.planes[message.plane].observations[0][rows] = fill
+            self.table.planes[message.plane].rewards[rows] = fill
+        self.outcomes.append(Completion(*operation.span, payload))
+
+
+def opened(num_envs: int = 4, **options: Any) -> tuple[Engine, FakeBackend]:
+    backend = FakeBackend(num_envs)
+    engine = Engine(backend, **options)
+    assert engine.life.open().done
+    return engine, backend
+
+
+def ready(num_envs: int = 4, **options: Any) -> tuple[Engine, FakeBackend]:
+    engine, backend = opened(num_envs, **options)
+    engine.reset()
+    backend.end()
+    engine.poll()
+    return engine, backend
+
+
+def value_of(engine: Engine, ticket: Ticket) -> Any:
+    engine.poll()
+    assert ticket.done
+    return ticket.result()
+
+
+def test_a_batch_is_one_operation() -> None:
+    engine, backend = ready()
+    ticket = engine.step([0, 1, 2, 0])
+    assert backend.operations == [(ticket.number, 0, 4, Step(0))]
+    np.testing.assert_array_equal(backend.table.actions[0], [0, 1, 2, 0])
+    backend.end(fill=7)
+    result = value_of(engine, ticket)
+    np.testing.assert_array_equal(result.observations, np.full((4, 2), 7, np.float32))
+    assert result.infos == [{}, {}, {}, {}]
+
+
+def test_a_ticket_ends_with_its_last_part() -> None:
+    engine, backend = ready()
+    ticket = engine.step([0] * 4)
+    number = backend.operations[0].number
+    backend.outcomes.append(Completion(number, 2, 4))
+    engine.poll()
+    assert not ticket.done
+    backend.outcomes.append(Completion(number, 0, 2, Payload(infos={1: {"x": 1}})))
+    assert value_of(engine, ticket).infos == [{}, {"x": 1}, {}, {}]
+
+
+def test_full_batches_alternate_between_the_planes() -> None:
+    engine, backend = ready()
+    planes = []
+    for _ in range(4):
+        engine.step([0] * 4)
+        planes.append(backend.operations[0].message.plane)
+        backend.end()
+        engine.poll()
+    assert planes[0] != planes[1]
+    assert planes[:2] == planes[2:]
+
+
+def test_copies_are_the_callers_and_views_last_until_the_next_but_one() -> None:
+    for copy in (True, False):
+        engine, backend = ready(copy=copy)
+        results = []
+        for fill in (1, 2, 3):
+            ticket = engine.step([0] * 4)
+            backend.end(fill=fill)
+            results.append(value_of(engine, ticket).rewards)
+        assert [r[0] for r in results] == ([1, 2, 3] if copy else [3, 2, 3])
+
+
+def test_a_second_step_in_flight_is_refused() -> None:
+    engine, backend = ready()
+    engine.step([0, 0], env_ids=[1, 2])
+    with pytest.raises(BusyError, match="environment 1"):
+        engine.step([0] * 4)
+    engine.step([0], env_ids=[3])
+    assert len(backend.operations) == 2
+
+
+def test_a_reset_behind_a_step_waits_for_the_row_and_a_render_behind_it_waits_too() -> None:
+    engine, backend = ready()
+    step = engine.step([0] * 4)
+    early = engine.ask(Render())
+    reset = engine.reset(env_ids=[2])
+    late = engine.ask(Render())
+    assert [o.message.name for o in backend.operations] == ["step", "render", "render", "render"]
+    assert [(o.start, o.stop) for o in backend.operations[2:]] == [(0, 2), (3, 4)]
+    backend.end(0, fill=1)
+    value_of(engine, step)
+    kinds = [(o.message.name, o.start) for o in backend.operations[3:]]
+    assert kinds == [("reset", 2), ("render", 2)]
+    backend.end(0, payload=Payload(values=dict.fromkeys(range(4), "early")))
+    assert value_of(engine, early) == ["early"] * 4
+    backend.end(2, fill=5)
+    observations = value_of(engine, reset).observations
+    np.testing.assert_array_equal(observations[:, 0], [1, 1, 5, 1])
+    for _ in range(3):
+        ids = range(backend.operations[0].start, backend.operations[0].stop)
+        backend.end(0, payload=Payload(values={i: i for i in ids}))
+    assert value_of(engine, late) == [0, 1, 2, 3]
+
+
+def test_a_step_may_be_sent_right_behind_a_reset() -> None:
+    engine, backend = opened()
+    engine.reset()
+    step = engine.step([2, 1, 0, 2])
+    assert [o.message.name for o in backend.operations] == ["reset"]
+    backend.end()
+    engine.poll()
+    assert [(o.message.name, o.start, o.stop) for o in backend.operations] == [("step", 0, 4)]
+    backend.end(fill=1)
+    assert value_of(engine, step).rewards.tolist() == [1] * 4
+
+
+def test_ids_of_a_step_must_ascend_as_its_actions_do() -> None:
+    engine, backend = ready()
+    with pytest.raises(UsageError, match="must ascend"):
+        engine.step([0, 1], env_ids=[2, 1])
+    assert not backend.operations
+
+
+def test_operations_of_other_environments_do_not_wait() -> None:
+    engine, backend = ready()
+    engine.step([0], env_ids=[0])
+    engine.reset(env_ids=[0])
+    other = engine.step([1, 1], env_ids=[1, 2])
+    assert [(o.message.name, o.start) for o in backend.operations] == [("step", 0), ("step", 1)]
+    backend.end(1, fill=3)
+    assert value_of(engine, other).rewards.tolist() == [3, 3]
+
+
+def test_scattered_environments_are_cut_into_runs() -> None:
+    engine, backend = ready(6)
+    ticket = engine.reset(seed=10, env_ids=[5, 0, 1, 3])
+    assert [(o.start, o.stop, o.message.values) for o in backend.operations] == [
+        (0, 2, [10, 11]),
+        (3, 4, [13]),
+        (5, 6, [15]),
+    ]
+    for fill in (1, 2, 3):
+        backend.end(fill=fill)
+    observations = value_of(engine, ticket).observations
+    assert observations[:, 0].tolist() == [1, 1, 0, 2, 0, 3]
+
+
+def test_steps_need_a_reset_first_and_again_after_an_error() -> None:
+    engine, backend = opened()
+    with pytest.raises(ResetNeededError, match="environment 0"):
+        engine.step([0] * 4)
+    engine.reset()
+    backend.end()
+    ticket = engine.step([0] * 4)
+    failure = Failure.of(ValueError("no"), 2, "step", seed=3)
+    backend.end(payload=Payload(problems=[failure]))
+    engine.poll()
+    with pytest.raises(EnvError, match="environment 2 raised in step: ValueError: no") as caught:
+        ticket.result()
+    assert (caught.value.env_id, caught.value.seed) == (2, 3)
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(ResetNeededError, match="environment 2"):
+        engine.step([0] * 4)
+    engine.step([0] * 3, env_ids=[0, 1, 3])
+
+
+def test_several_errors_come_as_a_group() -> None:
+    engine, backend = ready()
+    ticket = engine.step([0] * 4)
+    problems: list[Failure | WorkerDeath] = [
+        Failure.of(ValueError("no"), i, "step") for i in (0, 3)
+    ]
+    backend.end(payload=Payload(problems=problems))
+    engine.poll()
+    with pytest.raises(ExceptionGroup) as caught:
+        ticket.result()
+    assert [e.env_id for e in caught.value.exceptions if isinstance(e, EnvError)] == [0, 3]
+
+
+def test_a_dead_worker_takes_only_its_own_environments() -> None:
+    engine, backend = ready()
+    ticket = engine.step([0] * 4)
+    death = WorkerDeath(1, 1234, -9, range(2, 4), "killed by SIGKILL")
+    backend.outcomes.append(Completion(FAULT, 2, 4, Payload(problems=[death])))
+    backend.end(payload=Payload(problems=[death]))
+    engine.poll()
+    with pytest.raises(WorkerDied, match=r"worker 1 .*SIGKILL.*environments 2 to 3"):
+        ticket.result()
+    with pytest.raises(WorkerDied):
+        engine.step([0] * 4)
+    engine.step([0, 0], env_ids=[0, 1])
+
+
+def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
+    engine, backend = ready(timeout=1e-9)
+    late = engine.step([0] * 4)
+    number, plane = backend.operations[0].number, backend.operations[0].message.plane
+    backend.outcomes.append(Completion(number, 0, 3))
+    engine.poll()
+    engine.expire()
+    with pytest.raises(StepTimeout, match="environment 3;") as caught:
+        late.result()
+    assert caught.value.env_ids == (3,)
+    with pytest.raises(BusyError, match="environment 3"):
+        engine.step([0] * 4)
+    others = engine.step([0] * 3, env_ids=[0, 1, 2])
+    backend.end(1, fill=5)
+    assert value_of(engine, others).rewards.tolist() == [5] * 3
+    backend.table.planes[plane].rewards[:] = 99
+    backend.outcomes.append(Completion(number, 3, 4))
+    backend.operations.clear()
+    engine.poll()
+    following = engine.step([0] * 4)
+    backend.end(fill=1)
+    assert value_of(engine, following).rewards.tolist() == [1] * 4
+    with pytest.raises(StepTimeout):
+        late.result()
+
+
+def test_an_outcome_that_nobody_waits_for_is_dropped() -> None:
+    engine, backend = ready()
+    backend.outcomes.append(Completion(999, 0, 4))
+    engine.poll()
+    ticket = engine.step([0] * 4)
+    backend.end(fill=2)
+    assert value_of(engine, ticket).rewards.tolist() == [2] * 4
+
+
+def test_closing_asks_then_terminates_then_kills() -> None:
+    engine, backend = ready()
+    pending = engine.step([0] * 4)
+    for _ticket, _seconds in engine.life.closing():
+        pass
+    assert backend.forces == [*Force]
+    with pytest.raises(ClosedError):
+        pending.result()
+    with pytest.raises(ClosedError):
+        engine.reset()
+
+
+def test_closing_stops_when_all_have_ended() -> None:
+    engine, backend = ready()
+    for ticket, _seconds in engine.life.closing():
+        backend.ended = True
+        payload = Payload(problems=[Failure.of(OSError("stuck"), 1, "close")])
+        backend.outcomes.append(Completion(CLOSE, 0, 4, payload))
+        engine.poll()
+        assert ticket.done
+        with pytest.raises(EnvError, match="environment 1 raised in close"):
+            ticket.result()
+    assert backend.forces == [Force.NONE]
+    assert list(engine.life.closing()) == []
+
+
+def test_workers_with_other_spaces_are_refused() -> None:
+    backend = FakeBackend(4)
+    other = Description(SPACE, spaces.Discrete(4), {}, None, None)
+    engine = Engine(backend)
+    backend.start()
+    backend.outcomes = [
+        Completion(OPEN, 0, 2, Payload(values={0: backend.description})),
+        Completion(OPEN, 2, 4, Payload(values={2: other})),
+    ]
+    backend.start = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match=r"environment 2 .*action_space"):
+        engine.life.open().result()

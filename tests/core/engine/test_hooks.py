@@ -1,0 +1,208 @@
+"""All tools that follow environments are hooks, which are gone once the tool has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import agym
+from agym import Hook
+from agym.core.backends.spinning import SpinPolicy
+from agym.core.engine.hooks import Hooks
+from agym.watching.live.camera import Camera
+from agym.watching.live.throttle import Throttle
+from tests.support.backends import FORK
+from tests.support.drivers import APIS, opened
+from tests.support.envs.painting_envs import Painter
+from tests.support.envs.plain_envs import Tally
+from tests.support.insides import engine_of, holds_somebody
+from tests.support.viewers import looking, until
+
+PROCESS: dict[str, Any] = {"backend": FORK, "workers": 2}
+
+
+@contextmanager
+def throttle(envs: agym.Envs, folder: Path) -> Iterator[None]:
+    pytest.importorskip("starlette", reason="the extra `watch`")
+    with agym.watch(envs) as page:
+        page.limit_speed(10**6)
+        yield
+
+
+@contextmanager
+def live_page(envs: agym.Envs, folder: Path) -> Iterator[None]:
+    pytest.importorskip("starlette", reason="the extra `watch`")
+    with agym.watch(envs) as page, looking(page.url) as look:
+        look.next("about")
+        yield
+
+
+def recording(envs: agym.Envs, folder: Path) -> Any:
+    pytest.importorskip("PIL", reason="the extra `video`")
+    return agym.record(envs, folder / "run.gif")
+
+
+def tensorboard(envs: agym.Envs, folder: Path) -> Any:
+    return agym.TensorBoard(SimpleNamespace(add_scalar=lambda *_: None), envs)
+
+
+TOOLS: dict[str, tuple[type, Callable[[agym.Envs, Path], AbstractContextManager[Any]]]] = {
+    "throttle": (Throttle, throttle),
+    "trace": (agym.trace, lambda _, folder: agym.trace(folder / "run.json")),
+    "recording": (agym.Recording, recording),
+    "live page": (Camera, live_page),
+    "chaos": (agym.Chaos, lambda envs, _: agym.chaos(envs, error=0.1)),
+    "tensorboard": (agym.TensorBoard, tensorboard),
+}
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_every_tool_is_a_hook_and_leaves_none(name: str, tmp_path: Path) -> None:
+    kind, begin = TOOLS[name]
+    with agym.make([Painter] * 2, backend="serial", on_fault="restart") as envs:
+        envs.reset()
+        hooks = engine_of(envs).hooks
+        assert not hooks.all
+        with begin(envs, tmp_path):
+            until(lambda: any(isinstance(hook, kind) for hook in hooks.all))
+            assert all(isinstance(hook, Hook) for hook in hooks.all)
+            envs.step([0, 0])
+        assert not hooks.all
+        envs.step([0, 0])
+
+
+def test_adding_and_removing_are_idempotent() -> None:
+    one, other = Hook(), Hook()
+    hooks = Hooks()
+    for hook in (one, other, one):
+        hooks.add(hook)
+    assert hooks.all == (one, other)
+    for _ in range(2):
+        hooks.remove(one)
+        assert hooks.all == (other,)
+
+
+def test_a_removed_throttle_releases_a_thread() -> None:
+    with agym.make([Tally] * 2, backend="serial") as envs:
+        envs.reset()
+        hooks, paused = engine_of(envs).hooks, Throttle(2)
+        hooks.add(paused)
+        paused.pause()
+
+        def remove() -> None:
+            until(partial(holds_somebody, paused))
+            hooks.remove(paused)
+
+        thread = threading.Thread(target=remove)
+        thread.start()
+        envs.step([0, 0])
+        thread.join()
+        envs.step([0, 0])
+
+
+async def test_a_removed_throttle_releases_a_task() -> None:
+    async with agym.make_async([Tally] * 2, **PROCESS) as envs:
+        await envs.reset()
+        hooks, paused = engine_of(envs).hooks, Throttle(2)
+        hooks.add(paused)
+        paused.pause()
+        held = asyncio.ensure_future(envs.step([0, 0]))
+        await asyncio.to_thread(until, partial(holds_somebody, paused))
+        assert not held.done()
+        await asyncio.to_thread(hooks.remove, paused)
+        await held
+        await envs.step([0, 0])
+
+
+class Waits(Hook):
+    """Notes the caller's waits."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bool]] = []
+
+    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+        assert begun <= ended <= time.perf_counter()
+        self.seen.append((name, in_task))
+
+
+class Slow(Tally):
+    def step(self, action: Any) -> Any:
+        time.sleep(0.05)
+        return super().step(action)
+
+
+def spin_on(spinning: SpinPolicy, over: Callable[[], bool], seconds: float = 0.0) -> bool:
+    """Spin for as long as it takes."""
+    while not over():
+        time.sleep(0.001)
+    return True
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("spins", [True, False])
+def test_a_hook_sees_each_wait(spins: bool, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(api, [Slow] * 2, **PROCESS) as envs:
+        envs.reset()
+        waits = Waits()
+        engine_of(envs if api == "sync" else envs.envs).hooks.add(waits)
+        with monkeypatch.context() as patch:
+            patch.setattr(SpinPolicy, "spin", spin_on if spins else lambda *_: False)
+            for _ in range(3):
+                envs.step([0, 0])
+        assert waits.seen == [("step", api == "async")] * 3
+
+
+def test_a_timeline_leaves_a_step_its_short_way(tmp_path: Path) -> None:
+    with agym.make([Tally] * 2, backend="serial") as envs:
+        hooks = engine_of(envs).hooks
+        with agym.trace(tmp_path / "run.json"):
+            assert hooks
+            assert not hooks.follow_steps
+            hooks.add(Hook())
+            assert hooks.follow_steps
+
+
+def test_a_timeline_keeps_no_environments(tmp_path: Path) -> None:
+    with agym.trace(tmp_path / "run.json"):
+        envs = agym.make([Tally] * 2, backend="serial")
+        envs.reset()
+        engine = weakref.ref(engine_of(envs))
+        envs.close()
+        del envs
+        gc.collect()
+        assert engine() is None
+
+
+def test_environments_that_are_opened_while_timelines_begin_and_end(tmp_path: Path) -> None:
+    made: list[agym.Envs] = []
+    over = threading.Event()
+
+    def make() -> None:
+        while not over.is_set() and len(made) < 200:
+            made.append(agym.make(Tally, 1, backend="serial"))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    try:
+        for k in range(10):
+            with agym.trace(tmp_path / f"{k}.json"):
+                time.sleep(0.002)
+    finally:
+        over.set()
+        thread.join()
+    for envs in made:
+        engine = engine_of(envs)
+        assert not engine.hooks.all
+        assert not engine.life.table.gauges.arrays["recording"].any()
+        envs.close()

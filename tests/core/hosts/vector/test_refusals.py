@@ -1,0 +1,254 @@
+"""What cannot be is refused with one clear error, before anything is sent."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+import agym
+from agym.core._system.extras import installed
+from tests.support.drivers import APIS, played
+from tests.support.envs.plain_envs import Tally as SingleTally
+from tests.support.envs.vector_envs import Tally, Trap
+
+each_api = pytest.mark.parametrize("api", APIS)
+
+
+def sync(num_envs: int, **keywords: Any) -> Any:
+    return SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * num_envs, **keywords)
+
+
+class Silent(Tally):
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+
+class Other(Tally):
+    """Makes one environment too many."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs + 1)
+
+
+class Partial(Tally):
+    """Returns the results of some environments at a time, as EnvPool and ALE's VectorEnv can."""
+
+    def __init__(self, num_envs: int, batch_size: int = 0) -> None:
+        super().__init__(num_envs)
+        self.batch_size = batch_size or num_envs
+
+
+class Configured(Tally):
+    """Says so as EnvPool does."""
+
+    def __init__(self, num_envs: int, batch_size: int) -> None:
+        super().__init__(num_envs)
+        self.config = {"batch_size": batch_size}
+
+
+PARTS_OF = (
+    r"has batch_size={0}, but agym steps all {1} environments .* together: leave batch_size out\."
+    r" With workers=N.* recv\(min_envs={0}\) gives the first that are done"
+)
+
+
+class Differs(Tally):
+    """Its spaces depend on how many there are."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.single_action_space = spaces.Discrete(num_envs)
+
+
+ALE: list[Any] = []
+if installed("ale_py"):
+    atari = importlib.import_module("ale_py.vector_env").AtariVectorEnv
+    message = f"AtariVectorEnv {PARTS_OF.format(2, 4)}"
+    ALE.append((partial(atari, "pong"), {"batch_size": 2, "autoreset": "next_step"}, message))
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        *ALE,
+        ("Acrobot-v1", {}, "env='Acrobot-v1' has no vector_entry_point.*backend='process'"),
+        ([Tally], {}, "not list: take backend='process'"),
+        (SingleTally, {}, "does not take num_envs="),
+        (7, {}, "not int"),
+        (lambda num_envs: SingleTally(), {}, "environments 0 to 3: Tally is no .*VectorEnv"),
+        (Other, {}, "environments 0 to 3: Other has num_envs=5, and num_envs=4 was asked"),
+        (Silent, {}, "Silent does not say what follows an episode's end"),
+        (Tally, {"autoreset": "same_step"}, "autoreset_mode=NEXT_STEP.*autoreset='next_step'"),
+        (
+            partial(sync, autoreset_mode=AutoresetMode.DISABLED),
+            {"autoreset": "next_step"},
+            "take autoreset='disabled'",
+        ),
+        (Partial, {"batch_size": 2}, f"environments 0 to 3: Partial {PARTS_OF.format(2, 4)}"),
+        (Configured, {"batch_size": 1}, f"Configured {PARTS_OF.format(1, 4)}"),
+        (
+            Partial,
+            {"batch_size": 4, "workers": 2},
+            f"environments . to .: Partial {PARTS_OF.format(4, 2)}",
+        ),
+        (Differs, {"num_envs": 3, "workers": 2}, "environment 1 does not fit: its action_space"),
+        (Tally, {"on_fault": "replay"}, "on_fault='replay'.*on_fault='restart'"),
+        (Tally, {"on_fault": agym.FaultPolicy(capsule_dir="x")}, "capsule_dir plays the episode"),
+        (Tally, {"recycle": agym.Recycle(episodes=5)}, r"take .*backends\.Process\(recycle="),
+    ],
+)
+def test_what_cannot_be_made(env: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(agym.UsageError, match=message):
+        agym.make(env, **{"num_envs": 4, "backend": "native", **options})
+
+
+def test_a_batch_of_all_environments_is_no_partial_one() -> None:
+    for options in ({}, {"batch_size": 4}):
+        with agym.make(Partial, 4, backend="native", **options) as envs:
+            envs.reset()
+            envs.step([1] * 4)
+
+
+@pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio"])
+@pytest.mark.parametrize("env", [Tally, partial(Tally), Tally(2)], ids=["class", "partial", "made"])
+def test_other_backends(env: Any, backend: str) -> None:
+    message = f"Tally is a VectorEnv.*backend='{backend}' cannot run: take backend='native'"
+    with pytest.raises(agym.UsageError, match=message):
+        agym.make(env, 2, backend=backend)
+
+
+def test_one_that_was_made_already() -> None:
+    trap = Trap()
+    env = Tally(3, trap)
+    with agym.make(env, output="array") as envs:
+        assert len(envs) == 3
+        envs.reset()
+        assert envs.step([1] * 3).rewards.tolist() == [1] * 3
+    assert (trap.closed, trap.made) == (1, [3])
+    refused: list[dict[str, Any]] = [{"num_envs": 2}, {"workers": 2}, {"gravity": 1}]
+    for options in refused:
+        with pytest.raises(agym.UsageError, match="Tally is made already, with num_envs=3"):
+            agym.make(env, **options)
+    with pytest.raises(agym.UsageError, match="on_fault='restart' makes another Tally"):
+        agym.make(env, on_fault="restart")
+    assert trap.closed == 1
+
+
+def test_one_that_was_made_already_cannot_be_made_again() -> None:
+    trap = Trap()
+    with agym.make(Tally(3, trap), autoreset="next_step") as envs:
+        envs.reset()
+        with pytest.raises(agym.UsageError, match="cannot be made again: give agym a class"):
+            envs.restart([0, 1, 2])
+
+
+@each_api
+def test_parts_of_a_program(api: str) -> None:
+    trap = Trap()
+    native: dict[str, Any] = {"backend": "native", "workers": 2, "autoreset": "next_step"}
+    with played(api, partial(Tally, trap=trap), 8, **native) as envs:
+        envs.reset(seed=0)
+        refused: list[Callable[[], Any]] = [
+            lambda: envs.step([0, 0], env_ids=[0, 1]),
+            lambda: envs.step([0] * 7, env_ids=range(7)),
+            lambda: envs.send([0, 0], [2, 1]),
+            lambda: envs.reset(env_ids=[1]),
+            lambda: envs.restart([1]),
+            lambda: envs.envs[1].step(0),
+            lambda: envs.envs[1].reset(),
+            lambda: envs.envs[1].close(),
+        ]
+        if api == "async":
+            refused.pop()  # it is a coroutine, which refuses when it runs
+        for call in refused:
+            with pytest.raises(agym.UsageError, match=r"environments . to . are one VectorEnv"):
+                call()
+        with pytest.raises(agym.UsageError, match=r"environments 4 to 7 .*integer as seed"):
+            envs.reset(seed=[0, 1, 2, 3, 9, 8, 7, 6])
+        result = envs.step([1] * 4, env_ids=[4, 5, 6, 7])
+        assert result.observations[:, 1].tolist() == [1] * 4
+        assert envs.step([1] * 8).observations[:, 1].tolist() == [1] * 4 + [2] * 4
+        assert envs.envs[5].render() == "frame 1" if api == "sync" else True
+        with pytest.raises(agym.UsageError, match="but got 7"):
+            envs.step([0] * 7)
+
+
+def test_a_worker_for_each_environment_has_handles() -> None:
+    native: dict[str, Any] = {"backend": "native", "workers": 3, "autoreset": "next_step"}
+    trap = Trap()
+    with agym.make(partial(Tally, trap=trap), 3, **native) as envs:
+        observations = [env.reset(seed=i)[0] for i, env in enumerate(envs)]
+        assert [row.tolist() for row in observations] == [[0, 0, 1]] * 3
+        assert envs[1].step(4)[1] == 4.0
+        envs[0].close()
+        assert trap.closed == 1
+        with pytest.raises(agym.ClosedError):
+            envs.step([0] * 3)
+        assert envs.step([2, 2], env_ids=[1, 2])[1] == [2.0, 2.0]
+
+
+def test_attributes_and_methods() -> None:
+    with agym.make(Tally, 4, backend="native", workers=2) as envs:
+        envs.reset()
+        assert envs.gravity == envs.unwrapped.gravity == [9.8] * 4
+        envs.set_attr("gravity", 1.5)
+        assert envs.get_attr("gravity") == [1.5] * 4
+        with pytest.raises(ExceptionGroup) as caught:
+            envs.set_attr("gravity", [1.0, 2.0, 3.0, 4.0])
+        assert "'gravity' is one attribute of Tally" in str(caught.value.exceptions[0])
+        assert envs.call("render")[0] == ("frame 0", "frame 1")
+        assert envs.render() == ["frame 0", "frame 1"] * 2
+        with pytest.raises(AttributeError):
+            envs.get_attr("no_such_thing")
+    with agym.make(sync, 4, backend="native", workers=2) as envs:
+        envs.set_attr("gravity", [1.0, 2.0, 3.0, 4.0])
+        assert envs.get_attr("gravity") == [1.0, 2.0, 3.0, 4.0]
+        assert envs.call("get_wrapper_attr", "length") == [0.5] * 4
+
+
+@each_api
+def test_send_and_recv(api: str) -> None:
+    native: dict[str, Any] = {"backend": "native", "workers": 2, "autoreset": "next_step"}
+    plain = CartPoleVectorEnv(3), CartPoleVectorEnv(3)
+    with played(api, "CartPole-v1", 6, **native) as envs:
+        observations, _ = envs.reset(seed=5)
+        rows = np.concatenate([plain[0].reset(seed=5)[0], plain[1].reset(seed=8)[0]])
+        np.testing.assert_array_equal(observations, rows)
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            actions = rng.integers(2, size=6)
+            first, second = plain[0].step(actions[:3]), plain[1].step(actions[3:])
+            columns = zip(first[:4], second[:4], strict=True)
+            expected = [np.concatenate(pair) for pair in columns]
+            envs.send(actions[3:], [3, 4, 5])
+            envs.send(actions[:3], [0, 1, 2])
+            seen: list[int] = []
+            while len(seen) < 6:
+                batch = envs.recv()
+                assert len(batch.env_ids) in (3, 6)
+                for mine, theirs in zip(batch[1:5], expected, strict=True):
+                    np.testing.assert_array_equal(mine, theirs[batch.env_ids])
+                seen += batch.env_ids.tolist()
+            assert sorted(seen) == list(range(6))
+
+
+def test_a_base_class_that_another_library_wrote_to() -> None:
+    """ALE writes its mode into ``VectorEnv.metadata``: it is not that of those without any."""
+
+    class Bare(Tally):
+        metadata = VectorEnv.metadata
+
+    VectorEnv.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
+    try:
+        with pytest.raises(agym.UsageError, match="Bare does not say what follows"):
+            agym.make(Bare, 2)
+    finally:
+        del VectorEnv.metadata["autoreset_mode"]

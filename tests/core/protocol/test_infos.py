@@ -1,0 +1,231 @@
+"""Infos: what an environment tells is heard to the last bit, and numbers travel in the table."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import agym
+from agym.core.protocol.infos.schema import Schema, signature_of
+from tests.support.backends import FORK
+from tests.support.drivers import APART, SERIAL, Setup, each_mode
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.scripted_envs import (
+    Info,
+    Telling,
+    heard,
+    identical,
+    messages,
+    numbers,
+    scripts,
+)
+
+STEPS = 14
+LENGTH = 4
+
+NUMBERS: Info = {
+    "lives": 3,
+    "alive": True,
+    "x": 0.5,
+    "speed": np.float64(-0.0),
+    "mask": np.array([True, False]),
+    "forces": {"left": np.float32(2), "arms": np.arange(6.0).reshape(2, 3), "none": {}},
+}
+# Another schema, as that of an episode's end.
+ENDED: Info = {**NUMBERS, "episode": {"r": 1.5, "l": 4, "t": 0.25}}
+
+setups = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
+
+
+def telling(setup: Setup, script: list[Info], length: int = LENGTH) -> Any:
+    make = partial(Telling, script, length)
+    return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
+
+
+def play(envs: Any, steps: int) -> list[list[Info]]:
+    """The infos of each environment, in a reset and so many steps."""
+    _, infos = envs.reset(seed=0)
+    rows = [infos, *(envs.step([0] * envs.num_envs)[4] for _ in range(steps))]
+    return [[row[i] for row in rows] for i in range(envs.num_envs)]
+
+
+def play_episode(envs: Any, mode: str, *, first: bool = False) -> list[Info]:
+    """Play an episode of all, and begin the next one; what they tell at its end."""
+    if first or mode == "disabled":
+        envs.reset(seed=0)
+    for _ in range(LENGTH):
+        infos = envs.step([0] * envs.num_envs)[4]
+    if mode == "next_step":
+        envs.step([0] * envs.num_envs)
+    return [info["final_info"] if mode == "same_step" else info for info in infos]
+
+
+@pytest.mark.once
+@setups
+@each_mode
+def test_infos_are_heard_as_they_were_told(setup: Setup, mode: str) -> None:
+    @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(scripts(), min_size=3, max_size=3))
+    def check(parts: list[list[Info]]) -> None:
+        factories = [telling(setup, script) for script in parts]
+        with agym.make(factories, autoreset=mode, **setup.options) as envs:
+            told = play(envs, STEPS)
+        for script, infos in zip(parts, told, strict=True):
+            expected = heard(script, LENGTH, mode, STEPS)
+            assert all(map(identical, infos, expected)), (infos, expected)
+
+    check()
+
+
+@setups
+@each_mode
+def test_numbers_take_no_message_once_they_are_known(setup: Setup, mode: str) -> None:
+    script = [NUMBERS, NUMBERS, NUMBERS, NUMBERS, ENDED]  # reset, three steps, the last one
+    with agym.make([telling(setup, script)] * 4, autoreset=mode, **setup.options) as envs:
+        play_episode(envs, mode, first=True)
+        with messages(envs) as seen:
+            for _ in range(3):
+                ended = play_episode(envs, mode)
+                assert all(identical(info, ENDED) for info in ended)
+        assert seen == []
+
+
+@setups
+def test_what_is_no_number_takes_a_message(setup: Setup) -> None:
+    script: list[Info] = [{"name": "reset", "x": 1}, {"name": "step", "x": 1}]
+    with agym.make([telling(setup, script)] * 2, **setup.options) as envs:
+        play(envs, 2)
+        with messages(envs) as seen:
+            told = play(envs, 2)
+        # In the caller's thread only the reset sends one: steps hand infos over as they are.
+        assert len(seen) == 1 if setup.name == "serial" else len(seen) >= 3
+        assert told[0] == [script[1], script[0], script[1]]
+
+
+@setups
+def test_some_environments_and_steps_that_were_sent(setup: Setup) -> None:
+    script = [{"now": k, "at": np.full(3, k)} for k in range(50)]
+    factories = [telling(setup, script, 100)] * 4
+    with agym.make(factories, output="array", **setup.options) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0], env_ids=[1, 3])
+        infos = envs.step([0, 0, 0], env_ids=[0, 1, 2])[4]
+        assert [info["now"] for info in infos] == [1, 2, 1]
+        envs.send([0] * 4)
+        batch = envs.recv(4)
+        now = dict(zip(batch.env_ids.tolist(), batch.infos, strict=True))
+        assert [now[i]["now"] for i in range(4)] == [2, 3, 2, 2]
+        assert all((now[i]["at"] == now[i]["now"]).all() for i in range(4))
+        # Of a reset of some, the others have nothing to tell.
+        _, infos = envs.reset(env_ids=[2])
+        assert [*map(bool, infos)] == [False, False, True, False]
+        assert infos[2]["now"] == 3
+        infos = envs.step([0] * 4)[4]
+        assert [info["now"] for info in infos] == [3, 4, 4, 3]
+
+
+@setups
+def test_infos_are_the_callers_own(setup: Setup) -> None:
+    script = [{"at": np.zeros(3) + k, "k": {"k": np.array(k)}} for k in range(9)]
+    with agym.make([telling(setup, script, 100)] * 2, copy=False, **setup.options) as envs:
+        told = play(envs, 8)
+        for infos in told:
+            for k, info in enumerate(infos):
+                assert (info["at"] == k).all()
+                assert info["k"]["k"] == k
+                info["at"] += 1  # nobody else sees it, and it can be written to
+                info["k"]["k"] += 1
+                assert info["at"].base is None
+
+
+@pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
+@each_mode
+def test_a_fault_is_told_beside_the_infos(setup: Setup, mode: str) -> None:
+    script: list[Info] = [{"now": 1.5}]
+    factories = [telling(setup, script, 100)] * 3
+    with agym.make(factories, autoreset=mode, on_fault="restart", **setup.options) as envs:
+        play(envs, 2)
+        infos = envs.step([0, 9, 0])[4]
+        assert infos[0] == infos[2] == script[0]
+        fault = infos[1].pop("fault")
+        assert isinstance(fault, agym.Fault)
+        if mode == "same_step":  # it is reset in the same step, which tells something too
+            assert infos[1].pop("final_info") == {}
+            infos[1].pop("final_obs")
+            assert infos[1] == script[0]
+        else:
+            assert infos[1] == {}
+        told = play(envs, 2)
+        assert told == [script * 3] * 3
+
+
+def test_infos_go_on_in_a_worker_that_took_anothers_place() -> None:
+    script: list[Info] = [{"now": 1.5, "l": 3}]
+    options: dict[str, Any] = {"backend": FORK, "workers": 2}
+    with agym.make([partial(Telling, script, 100)] * 4, on_fault="restart", **options) as envs:
+        play(envs, 2)
+        os.kill(envs.stats().workers[1].pid, signal.SIGKILL)
+        told = play(envs, 3)
+        faults = [infos[0].pop("fault", None) for infos in told]
+        assert [*map(bool, faults)] == [False, False, True, True]
+        assert told == [script * 4] * 4
+
+
+def test_infos_that_change_all_the_time_are_heard() -> None:
+    script: list[Info] = [{f"key {k}": k} for k in range(40)]
+    with agym.make([partial(Telling, script, 100)] * 2, backend="serial") as envs:
+        assert play(envs, 80)[1] == [script[k % 40] for k in range(81)]
+
+
+def test_infos_larger_than_their_room_are_heard() -> None:
+    script: list[Info] = [{"image": np.full((200, 200, 3), k, np.uint8)} for k in range(3)]
+    with agym.make([partial(Telling, script, 100)] * 2, backend="serial") as envs:
+        told = play(envs, 5)[1]
+        assert [info["image"][0, 0, 0] for info in told] == [0, 1, 2, 0, 1, 2]
+
+
+@given(st.dictionaries(st.text(), numbers()))
+def test_a_schema_follows_from_the_signature(info: Info) -> None:
+    signature = signature_of(info)
+    assert signature is not None
+    schema = Schema(signature)
+    function, arguments = schema.__reduce__()
+    again = function(*arguments)
+    assert (again.id, again.size, again.keys) == (schema.id, schema.size, schema.keys)
+    assert 0 < schema.id < 2**63
+    buffer = np.zeros((2, schema.size + 1), np.uint8)
+    if schema.write(buffer[1].data, 0, info):
+        built = again.read(again.columns(buffer), slice(1, 2), 1)[0]
+        assert identical(built, info)
+    else:
+        assert any(type(value) is int and not -(2**63) <= value < 2**63 for value in info.values())
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"a": 1, "b": None},
+        {1: 2},
+        {"a": [1]},
+        {"a": np.array(["x"])},
+        {"a": np.array([None])},
+        {"a": np.zeros(2, [("x", "f8")])},
+        {"a": np.float64(1), "b": {"c": "x"}},
+    ],
+    ids=repr,
+)
+def test_what_fits_no_schema(info: Any) -> None:
+    assert signature_of(info) is None
+
+
+def test_a_dict_that_contains_itself_fits_no_schema() -> None:
+    info: Info = {"x": 1}
+    info["itself"] = info
+    assert signature_of(info) is None

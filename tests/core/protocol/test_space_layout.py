@@ -1,0 +1,94 @@
+"""Spaces as flat leaves, and values to and from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+
+from agym.core.protocol.space_layout import Layout
+from tests.support.equality import same
+from tests.support.spaces import Space, any_space, samples, seeds
+
+NESTED = spaces.Dict(
+    {
+        "a": spaces.Box(-1, 1, (3,), np.float32),
+        "b": spaces.Tuple((spaces.Discrete(5), spaces.Text(9), spaces.Box(0, 1, ()))),
+    }
+)
+
+
+def test_leaves_of_a_nested_space() -> None:
+    layout = Layout(NESTED)
+    assert [leaf.path for leaf in layout.leaves] == ["['a']", "['b'][0]", "['b'][1]", "['b'][2]"]
+    assert [leaf.dtype for leaf in layout.leaves] == [np.float32, np.int64, None, np.float32]
+    assert [leaf.shape for leaf in layout.leaves] == [(3,), (), (), ()]
+    assert layout.fixed == [0, 1, 3]
+    assert layout.objects == [2]
+    assert not layout.single
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype", "shape"),
+    [
+        (spaces.Box(0, 255, (2, 3), np.uint8), np.uint8, (2, 3)),
+        (spaces.Box(0, 1, (0,), np.float64), np.float64, (0,)),
+        (spaces.Discrete(3, start=-1), np.int64, ()),
+        (spaces.MultiBinary((2, 2)), np.int8, (2, 2)),
+        (spaces.MultiDiscrete([3, 4]), np.int64, (2,)),
+        (spaces.Text(3), None, ()),
+        (spaces.Sequence(spaces.Discrete(2)), None, ()),
+        (spaces.Graph(spaces.Box(0, 1, (1,)), None), None, ()),
+        (spaces.OneOf([spaces.Discrete(2)]), None, ()),
+    ],
+)
+def test_a_leaf_by_itself(space: Space, dtype: Any, shape: tuple[int, ...]) -> None:
+    layout = Layout(space)
+    assert layout.single
+    (leaf,) = layout.leaves
+    assert (leaf.path, leaf.dtype, leaf.shape) == ("", dtype, shape)
+    assert (layout.fixed, layout.objects) == (([], [0]) if dtype is None else ([0], []))
+
+
+@given(space=any_space(), seed=seeds)
+def test_flatten_and_back(space: Space, seed: int) -> None:
+    layout = Layout(space)
+    (value,) = samples(space, seed, 1)
+    leaves = layout.flatten(value)
+    assert len(leaves) == len(layout.leaves)
+    assert same(layout.unflatten(leaves), value)
+    fixed = [leaves[i] for i in layout.fixed]
+    objects = [leaves[i] for i in layout.objects]
+    assert same(layout.join(fixed, objects), value)
+
+
+def test_rows_of_a_batch() -> None:
+    batch = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": (np.array([3, 4]), ("x", "y"), np.array([0.5, 0.25], np.float32)),
+    }
+    rows = Layout(NESTED).rows(batch, 2)
+    assert [row["a"].tolist() for row in rows] == [[0, 1, 2], [3, 4, 5]]
+    assert [row["b"][:2] for row in rows] == [(3, "x"), (4, "y")]
+    # A Box of shape () holds arrays, not scalars.
+    assert [type(row["b"][2]) for row in rows] == [np.ndarray] * 2
+
+
+@pytest.mark.parametrize("space", [spaces.Dict({}), spaces.Tuple(())])
+def test_empty_spaces(space: Space) -> None:
+    layout = Layout(space)
+    empty: Any = {} if isinstance(space, spaces.Dict) else ()
+    assert layout.leaves == ()
+    assert layout.flatten(empty) == []
+    assert layout.rows(empty, 3) == [empty] * 3
+
+
+def test_values_that_do_not_fit() -> None:
+    layout = Layout(NESTED)
+    with pytest.raises(KeyError):
+        layout.flatten({"a": 1})
+    with pytest.raises(ValueError, match="tuple of 2"):
+        layout.flatten({"a": 1, "b": (1, 2)})

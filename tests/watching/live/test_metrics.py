@@ -1,0 +1,99 @@
+"""The numbers beside the pictures: returns are those of Gymnasium's own statistics."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import agym
+from agym.watching.live.metrics import Metrics
+from tests.support.backends import FORK
+from tests.support.drivers import APIS, SETUPS, opened
+from tests.support.envs.plain_envs import Tally
+from tests.support.insides import engine_of
+
+
+def recorded(length: int) -> Any:
+    return gymnasium.wrappers.RecordEpisodeStatistics(Tally(length=length))
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("setup", SETUPS)
+def test_returns_are_those_of_the_episodes(setup: dict[str, Any], mode: str, api: str) -> None:
+    lengths = [1, 2, 3, 5]
+    factories = [partial(recorded, length) for length in lengths]
+    told: list[float] = []
+    with opened(api, factories, autoreset=mode, **setup) as envs:
+        score = Metrics(envs.tap)
+        engine_of(envs).hooks.add(score)
+        envs.reset(seed=0)
+        for t in range(30):
+            *_, infos = envs.step([t % 3] * 4)
+            for info in infos:
+                told += [info["episode"]["r"]] if "episode" in info else []
+                told += [info["final_info"]["episode"]["r"]] if "final_info" in info else []
+            if t == 11:  # what is broken off counts for nothing
+                envs.reset()
+            elif mode == "disabled" and t % 6 == 5:
+                envs.reset(env_ids=[0, 1, 2])
+        numbers = score.read()
+    assert told
+    assert sorted(value for _, value in numbers["returns"]) == sorted(map(float, told))
+    assert numbers["ended"] == len(told)
+    assert numbers["mean"] == pytest.approx(np.mean(told))
+    assert numbers["steps"] == sum(row[0] for row in numbers["envs"]) > 0
+
+
+def test_what_json_cannot_hold_is_left_out() -> None:
+    class Infinite(Tally):
+        def step(self, action: Any) -> Any:
+            observation, _, *rest = super().step(action)
+            return observation, float("nan") if self.now == 1 else np.inf, *rest
+
+    with agym.make([Infinite] * 2, backend="serial", autoreset="next_step") as envs:
+        score = Metrics(envs.tap)
+        engine_of(envs).hooks.add(score)
+        envs.reset()
+        for _ in range(6):
+            envs.step([0, 0])
+        (first, *_) = json.loads(json.dumps(score.read(), allow_nan=False))["returns"]
+        assert first[1] is None
+
+
+def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
+    setup = {"backend": FORK, "workers": 2}
+    with agym.make([Tally] * 2, **setup) as envs:
+        envs.reset()
+        envs.step([0, 0])
+        score = Metrics(envs.tap)
+        assert [worker["stuck"] for worker in score.read()["workers"]] == [None, None]
+        # As if worker 1 had begun a step two seconds ago, and not ended it.
+        gauges = engine_of(envs).life.table.gauges
+        gauges.began[1] = gauges.ended[1] + 1
+        gauges.ended[1] -= 2_000_000_000
+        gauges.began[1] -= 2_000_000_000
+        assert [worker["stuck"] is None for worker in score.read()["workers"]] == [True, False]
+
+
+async def test_batched_policies_are_shown_while_they_are_open() -> None:
+    def act(observations: Any) -> Any:
+        return [0] * len(observations)
+
+    async with agym.make_async("CartPole-v1", 2, backend="serial") as envs:
+        metrics = Metrics(envs.tap)
+        async with agym.batched(act, update=lambda weights: None) as policy:
+            await policy(1.0)
+            await policy.update(None)
+            (first,) = metrics.read()["policies"]
+            await policy(2.0)
+            (second,) = metrics.read()["policies"]
+        assert metrics.read()["policies"] == []
+    assert (first["name"], first["version"], first["batch"], first["rate"]) == ("act", 1, 1.0, None)
+    assert second["rate"] > 0
+    json.dumps(second, allow_nan=False)

@@ -1,0 +1,200 @@
+"""Returns and lengths are those of whole episodes, from whichever step on they are counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import agym
+from agym.watching.live.metrics import Metrics
+from tests.support.backends import FORK
+from tests.support.drivers import SETUPS, each_mode
+
+LENGTH, RAISE, WAIT = 10, 1, 2
+
+
+class Steady(gymnasium.Env[Any, Any]):
+    """Every episode has ten steps, and a return of ten."""
+
+    observation_space = spaces.Discrete(LENGTH + 1)
+    action_space = spaces.Discrete(1)
+    done = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.done = 0
+        return self.done, {}
+
+    def step(self, action: Any) -> Any:
+        if action == RAISE:
+            raise ValueError("boom")
+        if action == WAIT:
+            time.sleep(60)  # its worker is killed long before
+        self.done += 1
+        return self.done, 1.0, self.done == LENGTH, False, {}
+
+
+def reporting() -> Any:
+    return gymnasium.wrappers.RecordEpisodeStatistics(Steady())
+
+
+class Log:
+    """Whatever counts episodes, while a program steps environments."""
+
+    def __init__(self) -> None:
+        self.points: dict[str, list[float]] = {"return": [], "length": [], "ended": []}
+        self.metrics: Any = None
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        where, _, name = tag.partition("/")
+        if where == "episodes":
+            self.points[name].append(value)
+
+    @property
+    def page(self) -> list[float]:
+        """The returns that the page draws."""
+        return [each[1] for each in self.metrics.read()["returns"] if each is not None]
+
+    def check(self, least: int) -> None:
+        """Check that there were episodes, and that each was a whole one."""
+        assert {*self.points["return"], *self.points["length"]} == {float(LENGTH)}
+        assert {*self.page} == {float(LENGTH)}
+        assert sum(self.points["ended"]) == len(self.page) >= least
+
+
+@contextmanager
+def counting(envs: Any) -> Iterator[Log]:
+    """A page that is looked at, and a log for TensorBoard, for a while."""
+    log = Log()
+    with agym.TensorBoard(log, envs, every=1):
+        log.metrics = Metrics(envs.tap)
+        log.metrics.begin()
+        yield log
+        log.metrics.end()
+
+
+def staggered(envs: Any) -> None:
+    """Bring the environments to different steps of their episodes."""
+    envs.reset(seed=0)
+    for k in range(3):
+        envs.step([0] * 3)
+        envs.reset(env_ids=[k])
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+@each_mode
+def test_an_episode_under_way_is_left_out(setup: dict[str, Any], mode: str) -> None:
+    with agym.make([Steady] * 3, autoreset=mode, **setup) as envs:
+        staggered(envs)
+        envs.step([0] * 3)
+        with counting(envs) as log:
+            unknown = [row[2] for row in log.metrics.read()["envs"]]
+            seen: set[float | None] = set()
+            for t in range(60):
+                envs.step([0] * 3)
+                seen.update(row[2] for row in log.metrics.read()["envs"])
+                if mode == "disabled" and t % 13 == 12:
+                    envs.reset()
+        log.check(least=9)
+        assert unknown == [None] * 3
+        assert seen == {None, *map(float, range(LENGTH))}
+
+
+@each_mode
+def test_the_first_episode_counts_from_the_first_step_on(mode: str) -> None:
+    with agym.make([Steady] * 3, autoreset=mode) as envs:
+        envs.reset(seed=0)
+        with counting(envs) as log:
+            for _ in range(LENGTH):
+                envs.step([0] * 3)
+        log.check(least=3)
+
+
+@pytest.mark.parametrize("setup", SETUPS)
+@each_mode
+def test_an_episode_from_a_snapshot_is_left_out(setup: dict[str, Any], mode: str) -> None:
+    with agym.make([Steady] * 3, autoreset=mode, **setup) as envs:
+        envs.reset(seed=0)
+        for _ in range(4):
+            envs.step([0] * 3)
+        (snapshot,) = envs.snapshot([0])
+        with agym.make([Steady] * 3, autoreset=mode, **setup) as others:
+            others.reset(seed=1)
+            others.restore(snapshot, [1])  # before any step, and before anybody counts
+            with counting(others) as log:
+                for t in range(40):
+                    others.step([0] * 3)
+                    if t in (2, 17):
+                        others.restore(snapshot, [0, 2])
+                    if t == 25:
+                        others[0].branch(1, into=[1])
+                    if mode == "disabled" and t in (11, 29):
+                        others.reset()
+            log.check(least=3)
+
+
+@each_mode
+def test_what_an_environment_reports_counts(mode: str) -> None:
+    """It has seen all of its episode."""
+    with agym.make([reporting] * 3, autoreset=mode) as envs:
+        staggered(envs)
+        with counting(envs) as log:
+            for _ in range(LENGTH):
+                envs.step([0] * 3)
+        log.check(least=3)
+
+
+@pytest.mark.once
+@each_mode
+@pytest.mark.parametrize("action", [RAISE, WAIT])
+def test_results_that_nobody_got_are_missing(mode: str, action: int) -> None:
+    """Where one environment raises or is late, the others have made their step too."""
+    options: dict[str, Any] = {"backend": FORK, "workers": 3, "autoreset": mode}
+    if action == WAIT:
+        options["timeout"] = 2.0
+    faults = (4, 9, 10, 23) if action == RAISE else (9,)
+    with agym.make([Steady] * 3, **options) as envs:
+        envs.reset(seed=0)
+        with counting(envs) as log:
+            for t in range(60):
+                if t in faults:
+                    with pytest.raises(agym.AgymError):
+                        envs.step([action, 0, 0])
+                    with suppress(agym.AgymError):
+                        envs.restart([0])
+                    envs.reset(env_ids=[0])
+                else:
+                    envs.step([0] * 3)
+                if mode == "disabled" and t % 20 == 19:
+                    envs.reset()
+        log.check(least=3)
+
+
+def test_returns_are_kept_while_nobody_looks() -> None:
+    with agym.make([Steady] * 2, autoreset="same_step") as envs:
+        envs.reset()
+        metrics = Metrics(envs.tap)
+        metrics.begin()
+        for _ in range(25):
+            envs.step([0, 0])
+        metrics.end()
+        before = metrics.read()
+        for _ in range(100):
+            envs.step([0, 0])
+        metrics.begin()
+        assert metrics.read()["returns"] == [*before["returns"], None]
+        assert [row[3] for row in metrics.read()["envs"]] == [LENGTH, LENGTH]
+        for _ in range(25):
+            envs.step([0, 0])
+        metrics.end()
+        after = metrics.read()["returns"]
+    assert before["returns"] == [[20, 10.0]] * 2 + [[40, 10.0]] * 2
+    assert after[4:] == [None, *[[280, 10.0]] * 2, *[[300, 10.0]] * 2]
+    assert np.array_equal(after[:4], before["returns"])

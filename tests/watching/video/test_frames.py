@@ -1,0 +1,413 @@
+"""Frames are what the environments painted, and the caller's for ever, on every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import agym
+from agym.core.protocol.frames import FrameLeases, FrameShelf, ShelvedFrame
+from tests.support.drivers import (
+    APIS,
+    FORKED,
+    SERIAL,
+    SETUPS,
+    Setup,
+    apart,
+    each_api,
+    everywhere,
+    opened,
+)
+from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
+from tests.support.envs.painting_envs import SHAPES, AsyncPainter, Painter
+from tests.support.equality import same
+from tests.support.insides import backend_of
+
+MODES = [
+    "rgb_array", "transposed", "flipped", "rgb_array_list", "depth_array", "rgbd_tuple", "both",
+    "ansi", "growing",
+]  # fmt: skip
+
+
+def painters(setup: Setup, mode: str, **keywords: Any) -> list[Callable[[], Any]]:
+    made = AsyncPainter if setup.tally is not SERIAL.tally else Painter
+    return [partial(made, i, mode, SHAPES[i % 3], **keywords) for i in range(4)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@each_api
+@everywhere
+def test_frames_are_those_of_a_plain_environment(setup: Setup, api: str, mode: str) -> None:
+    """Different sizes, sizes that change, and environments that paint into the same array."""
+    plain = [Painter(i, mode, SHAPES[i % 3]) for i in range(4)]
+    with opened(api, painters(setup, mode), **setup.options) as envs:
+        envs.reset(seed=0)
+        held, expected = [], []
+        for round_ in range(5):
+            held += envs.render() + envs.render([2, 0])
+            expected += [copied(plain[i].render()) for i in (0, 1, 2, 3, 0, 2)]
+            if round_ < 4:
+                envs.step([0] * 4)
+                for env in plain:
+                    env.step(0)
+        for ours, theirs in zip(held, expected, strict=True):
+            assert same(ours, theirs)
+
+
+def copied(frame: Any) -> Any:
+    """What a caller would copy of a frame to keep it."""
+    if isinstance(frame, np.ndarray):
+        return frame.copy()
+    if isinstance(frame, list | tuple):
+        return type(frame)(map(copied, frame))
+    return {k: copied(v) for k, v in frame.items()} if isinstance(frame, dict) else frame
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("setup", [*SETUPS, pytest.param({"backend": "thread"}, id="thread")])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5"])
+def test_pixels_of_real_environments(setup: dict[str, Any], api: str, env_id: str) -> None:
+    ours: list[Any] = []
+    with opened(api, env_id, 3, render_mode="rgb_array", **setup) as envs:
+        envs.reset(seed=3)
+        envs.step([1, 0, 1])
+        ours = envs.render()
+    for i, action in enumerate([1, 0, 1]):
+        plain = gym.make(env_id, render_mode="rgb_array")
+        plain.reset(seed=3 + i)
+        plain.step(action)
+        np.testing.assert_array_equal(ours[i], np.asarray(plain.render()))
+        plain.close()
+
+
+@pytest.mark.full
+def test_pixels_of_a_program_are_those_of_the_environment_alone() -> None:
+    options: dict[str, Any] = {"backend": "native", "workers": 2, "engine": "python"}
+    with agym.make("agym/Pong-v0", 4, render_mode="rgb_array", **options) as envs:
+        envs.reset(seed=3)
+        for _ in range(20):
+            envs.step([0, 1, 2, 0])
+        frames = envs.render()
+    for i, action in enumerate([0, 1, 2, 0]):
+        plain = gym.make("agym/Pong-v0", render_mode="rgb_array")
+        plain.reset(seed=3 + i)
+        for _ in range(20):
+            plain.step(action)
+        np.testing.assert_array_equal(frames[i], np.asarray(plain.render()))
+        plain.close()
+
+
+def test_polygons_of_several_threads_do_not_mix() -> None:
+    """pygame alone fills one in a hundred wrong, if threads take turns as often as they can."""
+    with agym.make("CartPole-v1", 1, backend="thread", render_mode="rgb_array"):
+        pass  # which is when agym sees to that
+    pygame = pytest.importorskip("pygame.gfxdraw", reason="the extra render brings pygame")
+    draw, surface = pygame.filled_polygon, sys.modules["pygame"].Surface
+
+    def painted(k: int) -> bytes:
+        canvas = surface((300, 200))
+        corners = [(20 + 40 * k, 10), (120 + 40 * k, 30), (90 + 40 * k, 180), (10, 150 - 10 * k)]
+        draw(canvas, corners, (255, 255, 255))
+        return bytes(canvas.get_buffer().raw)
+
+    def wrong(k: int) -> int:
+        return sum(painted(k) != alone[k] for _ in range(3000))
+
+    alone = [painted(k) for k in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert [*pool.map(wrong, range(4))] == [0] * 4
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("mode", ["rgb_array", "rgb_array_list"])
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_program_of_many_environments_renders_each(setup: dict[str, Any], mode: str) -> None:
+    """A VectorEnv's frames, and those of Gymnasium's own API."""
+    make = partial(gym.vector.SyncVectorEnv, [partial(Painter, i, mode) for i in range(3)])
+    with agym.make(lambda num_envs: make(), 3, backend="native") as native:
+        native.reset()
+        native.step([0] * 3)
+        frames = native.render()
+        native.step([0] * 3)
+    envs = agym.make_vec([partial(Painter, i, mode) for i in range(3)], **setup)
+    envs.reset()
+    envs.step(np.zeros(3, np.int64))
+    assert same(list(envs.render()), frames)
+    envs.close()
+
+
+@everywhere
+def test_what_is_written_into_a_frame_is_nobody_elses(setup: Setup) -> None:
+    with agym.make(painters(setup, "transposed"), **setup.options) as envs:
+        envs.reset()
+        first = envs.render()
+        first[1][:] = 7
+        again = envs.render()
+        assert (first[1] == 7).all()
+        assert not (again[1] == 7).all()
+        assert first[0].strides == again[0].strides
+
+
+def test_frames_outlive_their_environments() -> None:
+    with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
+        envs.reset()
+        frames = [frame[:, ::2] for frame in envs.render()]
+    gc.collect()
+    for i, frame in enumerate(frames):
+        np.testing.assert_array_equal(frame, Painter(i).picture()[:, ::2])
+
+
+def test_a_transposed_picture_stays_as_it_lies_in_memory() -> None:
+    with agym.make([partial(Painter, i, "transposed") for i in range(2)], **FORKED) as envs:
+        envs.reset()
+        for frame in envs.render():
+            assert frame.strides == (3, 120, 1)
+
+
+def test_memory_is_used_again() -> None:
+    """However long frames come and go, a worker needs no more than a few places for each env."""
+    with agym.make([Painter] * 3, **FORKED, workers=1) as envs:
+        envs.reset()
+        seen = set()
+        for _ in range(50):
+            frames = envs.render()
+            seen.update(frame.ctypes.data for frame in frames)
+        assert len(seen) <= 2 * 3
+
+
+def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
+    with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
+        envs.reset()
+        frames = envs.render()
+        os.kill(backend_of(envs).pids[1], signal.SIGKILL)
+        with pytest.raises(agym.WorkerDied):
+            envs.step([0] * 4)
+        envs.restart()
+        envs.reset()
+        for i, (frame, again) in enumerate(zip(frames, envs.render(), strict=True)):
+            np.testing.assert_array_equal(frame, Painter(i).picture())
+            np.testing.assert_array_equal(again, Painter(i).picture())
+
+
+def test_a_forked_child_keeps_its_frames() -> None:
+    with agym.make([Painter] * 2, **FORKED, workers=1) as envs:
+        envs.reset()
+        frames = envs.render()
+        read, write = os.pipe()
+        ready, go = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            os.read(ready, 1)
+            os.write(write, b"1" if (frames[0][..., 2] == 0).all() else b"0")
+            os._exit(0)
+        untouched = frames[0].copy()
+        del frames
+        envs.set_attr("me", 9)
+        more = [envs.render() for _ in range(5)]
+        os.write(go, b"!")
+        assert os.read(read, 1) == b"1"
+        os.waitpid(child, 0)
+        assert (untouched[..., 2] == 0).all()
+        assert all((frame[..., 2] == 9).all() for frames in more for frame in frames)
+        for end in (read, write, ready, go):
+            os.close(end)
+
+
+class Slow(Gated):
+    """Its pictures wait at its gate."""
+
+    def render(self) -> Any:
+        self.wait()
+        return np.full((64, 64, 3), 7, np.uint8)
+
+
+class AsyncSlow(AsyncGated):
+    async def render(self) -> Any:
+        await self.wait()
+        return np.full((64, 64, 3), 7, np.uint8)
+
+
+@apart
+async def test_a_slow_renderer_holds_up_nobody_else(setup: Setup, gates: Gates) -> None:
+    """The others step and render; what it is to do itself comes behind its picture."""
+    slow = Slow if setup.gated is Gated else AsyncSlow
+    kinds = [setup.gated, slow, setup.gated]
+    factories = [partial(kind, path) for kind, path in zip(kinds, gates.paths, strict=True)]
+    options = {**setup.options, "workers": 3} if setup.name != "asyncio" else setup.options
+    async with agym.make_async(factories, **options) as envs:
+        await envs.reset()
+        picture = envs.render([1])
+        for _ in range(3):
+            await envs.step([0, 0], env_ids=[0, 2])
+        assert await envs.render([0, 2]) == ["1:3", "1:3"]
+        behind = envs.step([0], env_ids=[1])
+        assert not picture.done()
+        assert not behind.done()
+        while not try_gate(gates.paths[1]):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        assert (await picture)[0].min() == 7
+        assert (await behind).observations.tolist() == [[1, 1, 0]]
+
+
+class Shown(Painter):
+    """Shows a window, unless it is asked for arrays."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "rgb_array"]}
+
+    def __init__(self, render_mode: str = "human") -> None:
+        super().__init__(mode=render_mode)
+
+
+class Printed(Shown):
+    """Prints where others show a window."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"]}
+
+
+def cart_pole() -> Any:
+    return gym.make("CartPole-v1", render_mode="human")
+
+
+HUMAN = {"render_mode": "human"}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        ("CartPole-v1", HUMAN), (Shown, HUMAN), ([Shown] * 2, HUMAN),
+        (lambda render_mode: Shown(render_mode), HUMAN), (partial(Shown, **HUMAN), {}),
+        ([cart_pole] * 2, {}),
+    ],
+    ids=["id", "class", "list", "function", "partial", "gymnasium.make"],
+)  # fmt: skip
+def test_windows_are_refused_for_several(api: str, env: Any, options: dict[str, str]) -> None:
+    with (
+        pytest.raises(agym.UsageError, match=r"'rgb_array', and agym\.watch\(envs\)"),
+        opened(api, env, 2, backend="serial", **options),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_what_opens_no_window_or_was_not_asked_to_is_run(api: str) -> None:
+    cases: list[tuple[Any, int, dict[str, str]]] = [
+        (Shown, 1, HUMAN), (Shown, 2, {}), ([Shown] * 2, 2, {}), (Printed, 2, HUMAN),
+    ]  # fmt: skip
+    for env, count, options in cases:
+        with opened(api, env, count, backend="serial", **options) as envs:
+            assert envs.render_mode == "human"
+            envs.reset(seed=0)
+
+
+def make_shelf(size: int = 1 << 20) -> tuple[FrameLeases, FrameShelf]:
+    """Both ends of an arena, in one process."""
+    arena = np.zeros(size, np.uint8)
+    return FrameLeases(arena), FrameShelf(arena)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=4).map(tuple), max_size=4),
+    st.permutations(range(4)),
+    st.sampled_from(["u1", "i8", "f4", "c16", "i2,f4"]),
+    st.booleans(),
+)
+def test_any_arrays_in_any_order_of_memory_come_back(
+    shapes: list[Any], order: list[int], dtype: str, flip: bool
+) -> None:
+    leases, shelf = make_shelf()
+    random = np.random.default_rng(0)
+    frame = [np.zeros(5000, np.uint8)]
+    for shape in shapes:
+        axes = [axis for axis in order if axis < len(shape)]
+        raw = random.bytes(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        array = np.frombuffer(raw, dtype).reshape(shape).transpose(axes)
+        frame.append(array[::-1] if flip else array)
+    shelved = shelf.keep(frame)
+    assert isinstance(shelved, ShelvedFrame)
+    back = leases.open(shelved)
+    assert same(back, frame)
+    for ours, theirs in zip(back, frame, strict=True):
+        assert ours.flags.aligned
+        if theirs.size > 1 and 1 not in theirs.shape:
+            ranks = [np.argsort(np.abs(a.strides)).tolist() for a in (ours, theirs)]
+            assert ranks[0] == ranks[1]
+
+
+def test_a_region_is_lent_until_its_last_array_is_gone() -> None:
+    leases, shelf = make_shelf()
+    frame = np.arange(90_000, dtype=np.uint8).reshape(100, 300, 3)
+    shelved = shelf.keep([frame, frame[::9]])
+    first = leases.open(shelved)
+    part = first[1][3:, 5]
+    del first
+    assert leases.give_back() == []
+    np.testing.assert_array_equal(part, frame[::9][3:, 5])
+    del part
+    assert leases.give_back() == [shelved.start]
+    shelf.take_back([shelved.start])
+    assert shelf.keep(frame).start == shelved.start
+
+
+def test_a_region_takes_frames_of_other_kinds() -> None:
+    leases, shelf = make_shelf()
+    random = np.random.default_rng(0)
+    starts = set()
+    for shape in [(50, 100), (100, 50), (50, 100), (50, 100), (25, 50, 4)]:
+        frame = random.integers(0, 255, shape).astype(np.uint8)
+        shelved = shelf.keep([frame, frame.T])
+        starts.add(shelved.start)
+        assert same(leases.open(shelved), [frame, frame.T])
+        shelf.take_back(leases.give_back())
+    assert len(starts) == 1
+
+
+def test_what_finds_no_room_is_copied_and_room_is_found_again() -> None:
+    leases, shelf = make_shelf(1 << 20)
+    frame = np.full((256, 512, 3), 7, np.uint8)
+    held = [leases.open(shelf.keep(frame)), leases.open(shelf.keep(frame[:99]))]
+    for other in (frame, np.full(1 << 21, 7, np.uint8)):
+        copied = shelf.keep(other)
+        assert isinstance(copied, np.ndarray)
+        assert not np.shares_memory(copied, other)
+        assert same(copied, other)
+    held.clear()
+    shelf.take_back(leases.give_back())
+    assert isinstance(shelf.keep(frame), ShelvedFrame)
+
+
+@pytest.mark.parametrize("damage", ["before", "beyond", "size", "offset", "shape", "twice"])
+def test_a_worker_that_says_nonsense_of_its_arena_is_not_believed(damage: str) -> None:
+    leases, shelf = make_shelf()
+    shelved = shelf.keep(np.zeros((100, 100), np.uint8))
+    (array,) = shelved.arrays
+    wrong = {
+        "before": shelved._replace(start=-1),
+        "beyond": shelved._replace(start=1 << 40),
+        "size": shelved._replace(size=1 << 40),
+        "offset": shelved._replace(arrays=[array._replace(offset=1 << 20)]),
+        "shape": shelved._replace(arrays=[array._replace(shape=(1000, 100))]),
+        "twice": shelved,
+    }[damage]
+    kept = leases.open(shelved) if damage == "twice" else None
+    with pytest.raises(ValueError, match=r"region|buffer"):
+        leases.open(wrong)
+    del kept
