@@ -52,7 +52,7 @@ LEARNING_RATE = 1e-3
 TAU = 0.01  # by which the target network goes towards the other in a training step
 EXPLORATION = 10_000  # frames in which epsilon falls from 1 to ...
 EPSILON = 0.01
-MOST_FRAMES = 200_000  # after which it is given up
+MAX_FRAMES = 200_000  # after which it is given up
 WINDOW = 20  # games of which the mean score counts
 FULL = 21  # points that win a whole game
 SKIP, STACK = 2, 2  # of agym/Pong-v0: steps per frame, and frames per observation
@@ -459,7 +459,7 @@ def main() -> None:
     if options.env == "ALE/Pong-v5":
         game = Game(one_atari, many_ataris, nature_network, 255)
         options.frames, options.target = options.frames or 2_000, np.inf
-    frames = options.frames or MOST_FRAMES
+    frames = options.frames or MAX_FRAMES
 
     runs: dict[str, list[Run]] = {name: [] for name in options.variant}
     text, bar = TextColumn("{task.description}"), BarColumn()

@@ -14,8 +14,8 @@ from agym.backends import BackendName
 from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs, Seed, finite
 from agym.watching.video.movie import check_path
-from agym.watching.video.recording import LEAST_FPS, MOST_FPS, paths_of, record
-from agym.watching.video.tiling import MOST_SCALE, mosaic
+from agym.watching.video.recording import MAX_FPS, MIN_FPS, paths_of, record
+from agym.watching.video.tiling import MAX_SCALE, mosaic
 
 EXAMPLES = """Examples:
 
@@ -36,8 +36,8 @@ def record_command(
     fps: Annotated[
         float | None,
         typer.Option(
-            min=LEAST_FPS,
-            max=MOST_FPS,
+            min=MIN_FPS,
+            max=MAX_FPS,
             callback=finite,
             help="Frames per second.",
             show_default="their own",
@@ -47,7 +47,7 @@ def record_command(
         float | None,
         typer.Option(
             min=0.001,
-            max=MOST_SCALE,
+            max=MAX_SCALE,
             callback=finite,
             help="Scale factor.",
             show_default="fits 1920 × 1080",

@@ -33,7 +33,7 @@ from agym.watching.video.writer import Writer
 FITTING = (640, 480)
 
 # Maximum number of points waiting to be written; beyond it, the next point covers more episodes.
-MOST_WAITING = 256
+MAX_WAITING = 256
 
 # Minimum interval between writing statistics.
 STATS_SECONDS = 1.0
@@ -186,7 +186,7 @@ class TensorBoard(EitherContext, Hook):
             result = StepResult(None, result.rewards[mine], *flags, infos)
         episodes = self._episodes
         episodes.add(number, ids, result)
-        if episodes.steps - self._last >= self._every and self._points.qsize() < MOST_WAITING:
+        if episodes.steps - self._last >= self._every and self._points.qsize() < MAX_WAITING:
             self._last = episodes.steps
             self._points.put(_Point(episodes.steps, *episodes.take()))
 

@@ -31,7 +31,7 @@ from agym.watching.trace_report import CALLER, ENVIRONMENTS, INLINE, WAITING
 READ_SECONDS = 0.025
 
 # Maximum number of spans kept: more would make a file of several hundred megabytes.
-MOST_SPANS = 1_000_000
+MAX_SPANS = 1_000_000
 
 
 class trace(Hook):  # noqa: N801 (used like a function)
@@ -103,7 +103,7 @@ class trace(Hook):  # noqa: N801 (used like a function)
                 self._blocks.append((kind, lane, name, int(begun * 1e9), int(ended * 1e9)))
 
     def _has_room(self, count: int) -> bool:
-        room = self._kept + count <= MOST_SPANS
+        room = self._kept + count <= MAX_SPANS
         self._kept += count if room else 0
         self.lost += 0 if room else count
         return room

@@ -35,7 +35,7 @@ from benchmarks.reports.results import Row, Verdict, to_json
 from benchmarks.reports.tables import machine_line, verdict_table
 
 ASKERS = 64
-MOST_MICROSECONDS = 50.0
+MAX_MICROSECONDS = 50.0
 OURS = "agym"
 
 
@@ -110,7 +110,7 @@ class BatchedReport:
             for name in ("plain function", "coroutine function"):
                 added = median(a - b for a, b in zip(self.cost[name], alone, strict=True))
                 text = f"{name}: added per request at {ASKERS} coroutines"
-                yield Verdict.on_limit(text, MOST_MICROSECONDS, added, "µs")
+                yield Verdict.on_limit(text, MAX_MICROSECONDS, added, "µs")
         if self.drill is not None:
             for name in ("lost", "crossed"):
                 count = getattr(self.drill, name)

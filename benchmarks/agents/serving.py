@@ -40,7 +40,7 @@ OURS = "agym"
 # for each session (``def step``) or on its event loop (``async def step_async``).
 PEERS = {"OpenEnv, a tool": "tool", "OpenEnv, step": "sync", "OpenEnv, step_async": "async"}
 # The aims: seconds of a round whose steps wait for a second, and how much faster than the peer.
-LONGEST_ROUND, FASTER = 1.1, 2.0
+MAX_ROUND, FASTER = 1.1, 2.0
 HERE = Path(__file__).parent
 
 EXAMPLES = """Examples:
@@ -111,7 +111,7 @@ class ServingReport:
         failures = float(self.failed) if measured or self.slices else None
         return (
             Verdict(
-                text, LONGEST_ROUND, longest, None if longest is None else longest <= LONGEST_ROUND,
+                text, MAX_ROUND, longest, None if longest is None else longest <= MAX_ROUND,
                 "s", at_most=True,
             ),
             Verdict(

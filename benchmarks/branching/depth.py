@@ -22,7 +22,7 @@ from benchmarks.reports.results import Verdict
 FACTOR = 20.0
 
 # A replay takes seconds: few of them suffice.
-MOST_REPEATS = 3
+MAX_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _deepen(envs: agym.Envs[Any, Any], backend: str, plan: Plan, announce: Annou
 
     times: dict[str, list[float]] = {"restored": [], "replayed": []}
     results = set()
-    repeats = min(plan.repeats, MOST_REPEATS)
+    repeats = min(plan.repeats, MAX_REPEATS)
     for turn, name in in_turns([*times], repeats):
         announce(f"{turn + 1}/{repeats} {name}")
         begun = time.perf_counter()

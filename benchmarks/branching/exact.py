@@ -24,7 +24,7 @@ from benchmarks.branching.records import BackendName, Game, Plan
 from benchmarks.measuring.progress import Announce
 
 # Steps that are compared, and the most random steps before a branch point.
-COMPARED_STEPS, MOST_STEPS = 50, 60
+COMPARED_STEPS, MAX_STEPS = 50, 60
 
 # Tries per wanted point: the rest may be refused.
 TRIES = 2
@@ -114,7 +114,7 @@ class _Comparison:
 
         Half of those whose episode ends on the way stay there, because few points are at an end.
         """
-        counts = [self._random.randint(1, MOST_STEPS) for _ in range(self._envs.num_envs)]
+        counts = [self._random.randint(1, MAX_STEPS) for _ in range(self._envs.num_envs)]
         for step in range(max(counts)):
             ids = [i for i, count in enumerate(counts) if count > step]
             if not ids:

@@ -34,7 +34,7 @@ NUM_ENVS = 16
 SHARE_LIMIT, BYTES_LIMIT = 0.05, 10e6
 
 # Share of the available memory that snapshots may take.
-MOST_MEMORY = 0.5
+MAX_MEMORY = 0.5
 
 MOMENTS = ("before", "held", "after", "after again")
 
@@ -84,7 +84,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         envs.reset(seed=job["seed"])
         envs.single_action_space.seed(job["seed"])
         nbytes = envs[0].snapshot().nbytes
-        most = int(psutil.virtual_memory().available * MOST_MEMORY / nbytes)
+        most = int(psutil.virtual_memory().available * MAX_MEMORY / nbytes)
         held = _take(envs, min(most, job["warm_up"]), "warm-up")
         held.clear()
         memory, trimmed = [], _trim()

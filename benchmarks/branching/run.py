@@ -40,7 +40,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 # Snapshots that are kept, the oldest dropped first.
-MOST_KEPT = 16
+MAX_KEPT = 16
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def operate(envs: agym.Envs[Any, Any], count: int, seed: int) -> Iterator[tuple[
             yield name, envs.reset(seed=[rng.randrange(2**31) for _ in few], env_ids=few)
         elif name == "snapshot some" or not kept:
             snapshots = envs.snapshot(few)
-            kept = [*kept, *snapshots][-MOST_KEPT:]
+            kept = [*kept, *snapshots][-MAX_KEPT:]
             yield "snapshot some", [(one.way, one.observation) for one in snapshots]
         else:
             yield name, envs.restore([rng.choice(kept) for _ in few], few)

@@ -14,7 +14,7 @@ from benchmarks.systems.base import Contest, System
 from benchmarks.systems.runners import Agym, AgymProcess
 
 # A machine cannot hold many more processes; the cost per actor does not depend on their number.
-MOST_ACTORS = 32
+MAX_ACTORS = 32
 
 
 class LoopActor:
@@ -81,10 +81,10 @@ class RayLoop(System):
 class RayActorEach(RayLoop):
     """A hand-written loop with an actor per environment, for as many as a machine can hold."""
 
-    name = f"Ray actor per env, {MOST_ACTORS} of them"
+    name = f"Ray actor per env, {MAX_ACTORS} of them"
 
     def deal(self, num_envs: int, workers: int) -> list[range]:
-        return [range(i, i + 1) for i in range(min(num_envs, MOST_ACTORS))]
+        return [range(i, i + 1) for i in range(min(num_envs, MAX_ACTORS))]
 
 
 class AgymRay(Agym):

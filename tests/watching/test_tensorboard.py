@@ -201,7 +201,7 @@ class Sink:
 
 def test_steps_do_not_wait_for_a_slow_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no episode is lost: later points stand for more of them."""
-    monkeypatch.setattr("agym.watching.tensorboard.MOST_WAITING", 4)
+    monkeypatch.setattr("agym.watching.tensorboard.MAX_WAITING", 4)
     monkeypatch.setattr("agym.watching.tensorboard.STATS_SECONDS", 0.0)
     sink = Sink()
     with agym.make([short] * 2, backend="serial", autoreset="same_step") as envs:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli.app import app
-from agym.core.protocol.metrics.spans import LEAST, SpanLog, SpanReader, span_fields
+from agym.core.protocol.metrics.spans import MIN_SPANS, SpanLog, SpanReader, span_fields
 from agym.watching import trace as timeline
 from agym.watching.trace_report import Span, draw, measure, read_spans
 from tests.support.drivers import APIS, FORKED, Setup, each_api, everywhere, opened
@@ -142,11 +142,11 @@ def test_the_file_is_whole_when_the_block_raises(tmp_path: Path) -> None:
 def test_a_ring_keeps_the_latest() -> None:
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in span_fields(1 << 10).items()}
     reader, log = SpanReader(arrays), SpanLog(arrays, 7)
-    for k in range(LEAST + 10):
+    for k in range(MIN_SPANS + 10):
         log.add("step", 1, k, k + 1)
     ((first, spans),) = reader.read()
     assert first == 7
-    assert spans[:, 2].tolist() == [*range(10, LEAST + 10)]
+    assert spans[:, 2].tolist() == [*range(10, MIN_SPANS + 10)]
     assert reader.read() == []
     SpanLog(arrays, 7).add("unheard of", -3, 5, 6)  # another host goes on there
     ((_, spans),) = reader.read()
@@ -156,7 +156,7 @@ def test_a_ring_keeps_the_latest() -> None:
 
 
 def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(timeline, "MOST_SPANS", 5)
+    monkeypatch.setattr(timeline, "MAX_SPANS", 5)
     with agym.trace(tmp_path / "run.json") as trace:
         for _ in range(8):
             with agym.mark("block"):

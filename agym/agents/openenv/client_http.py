@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from agym.agents.openenv.client_server import (
     FULL,
-    HOPELESS,
+    NOT_RETRYABLE,
     NOT_YET,
     OK,
     SHOWN,
@@ -243,7 +243,7 @@ async def _schema(server: Server) -> dict[str, Any]:
                 "no answer to GET /schema (a server on the event loop that calls agym.openenv"
                 " cannot answer: call it by `await asyncio.to_thread(agym.openenv, url)`)"
             )
-        except HOPELESS as error:
+        except NOT_RETRYABLE as error:
             raise server.unreachable(error) from error
         except OSError as error:
             problem = server.unreachable(error)

@@ -23,13 +23,13 @@ OK = 200
 # that refuse the token.
 FULL, NOT_YET, UNAUTHORIZED = (429, 503), (502, 504), (401, 403)
 # Errors of a connection that no further attempt can change: a certificate, an unknown name.
-HOPELESS = (ssl.SSLError, socket.gaierror)
+NOT_RETRYABLE = (ssl.SSLError, socket.gaierror)
 # What is shown of a message that is no answer.
 SHOWN = 200
 # The first and the longest pause between two attempts, in seconds.
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+FIRST_PAUSE, MAX_PAUSE = 0.05, 2.0
 # No further attempt is made with less time than this, in seconds.
-SHORTEST_ATTEMPT = 0.02
+MIN_ATTEMPT = 0.02
 
 
 class Attempts:
@@ -58,10 +58,10 @@ class Attempts:
         if told is None:
             # Half of the time that is left stays for the attempt.
             pause = min(self._pause * random.uniform(0.5, 1.0), left / 2)
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._pause = min(2 * self._pause, MAX_PAUSE)
         else:
             pause = max(told, FIRST_PAUSE) * random.uniform(1.0, 1.25)
-        if pause >= left or left < SHORTEST_ATTEMPT:
+        if pause >= left or left < MIN_ATTEMPT:
             return False
         await asyncio.sleep(pause)
         return True

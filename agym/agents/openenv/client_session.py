@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from agym.agents.openenv.client_server import (
     FULL,
-    HOPELESS,
+    NOT_RETRYABLE,
     NOT_YET,
     SHOWN,
     Attempts,
@@ -161,7 +161,7 @@ class WebSocketSession:
                     raise problem from None
             except NotWebSocket as error:
                 raise server.not_openenv(error) from None
-            except HOPELESS as error:
+            except NOT_RETRYABLE as error:
                 raise server.unreachable(error) from error
             except TimeoutError:
                 problem = problem or server.unreachable("it accepts no WebSocket")

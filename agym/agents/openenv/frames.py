@@ -38,7 +38,7 @@ KINDS = "biufcSU"
 # How NumPy writes them; it reads others too, some with a warning.
 DTYPE = re.compile(f"[<>|][{KINDS}][0-9]{{1,9}}")
 # As deeply as values may be nested.
-DEEPEST = 64
+MAX_DEPTH = 64
 PLAIN = frozenset((bool, int, float, str, type(None)))
 
 # Made once: to make one takes longer than to encode a short header.
@@ -56,7 +56,7 @@ def pack(value: Any) -> bytes:
         UsageTypeError: It contains what a frame cannot hold.
     """
     arrays = _Arrays()
-    header = _HEADER.encode(_describe(value, arrays, DEEPEST)).encode()
+    header = _HEADER.encode(_describe(value, arrays, MAX_DEPTH)).encode()
     start = struct.pack("<4sI", MAGIC, len(header))
     return b"".join((start, header, _padding(START + len(header)), *arrays.parts))
 
@@ -76,9 +76,9 @@ def unpack(frame: bytes) -> Any:
     try:
         text = frame[START:end]
         header = json.loads(text)
-        if b'"$' not in text and text.count(b"{") + text.count(b"[") < DEEPEST:
+        if b'"$' not in text and text.count(b"{") + text.count(b"[") < MAX_DEPTH:
             return header  # most messages: nothing in them has another form in JSON
-        return _build(header, memoryview(frame)[end + len(_padding(end)) :], DEEPEST)
+        return _build(header, memoryview(frame)[end + len(_padding(end)) :], MAX_DEPTH)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (TypeError, KeyError, OverflowError, MemoryError) as error:
@@ -111,7 +111,7 @@ def _describe(value: Any, arrays: _Arrays, depth: int) -> Any:
     if kind in PLAIN:
         return value
     if not depth:
-        raise UsageTypeError(f"a value may be nested {DEEPEST} times at most")
+        raise UsageTypeError(f"a value may be nested {MAX_DEPTH} times at most")
     depth -= 1
     if kind is dict:
         fields = {}
@@ -149,7 +149,7 @@ def _describe(value: Any, arrays: _Arrays, depth: int) -> Any:
 def _build(said: Any, data: memoryview, depth: int) -> Any:
     """Return the value that a header describes."""
     if not depth:
-        raise ValueError(f"it is nested more than {DEEPEST} times")
+        raise ValueError(f"it is nested more than {MAX_DEPTH} times")
     depth -= 1
     if type(said) is list:
         return [_build(item, data, depth) for item in said]

@@ -18,7 +18,7 @@ from agym.core.hosts.async_env import AnySpace
 
 KEYWORD = "x-agym-space"
 # The most elements of an array, and the deepest nesting, that another machine may ask for.
-MOST_ELEMENTS, DEEPEST = 2**28, 32
+MAX_ELEMENTS, MAX_DEPTH = 2**28, 32
 
 
 def describe_space(space: Space[Any]) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ def build_space(said: Any) -> Space[Any]:
     if said is None:
         return AnySpace()
     try:
-        return _build(said, DEEPEST)
+        return _build(said, MAX_DEPTH)
     except (AssertionError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"it describes no space: {error!r}") from None
 
@@ -104,7 +104,7 @@ def _number(value: float) -> float | str:
 
 def _shape(fields: Any) -> tuple[int, ...]:
     shape = tuple(fields["shape"])
-    if any(type(n) is not int or n < 0 for n in shape) or math.prod(shape) > MOST_ELEMENTS:
+    if any(type(n) is not int or n < 0 for n in shape) or math.prod(shape) > MAX_ELEMENTS:
         raise ValueError(f"a space cannot have the shape {shape}")
     return shape
 

@@ -23,7 +23,7 @@ import json
 from enum import StrEnum
 from typing import Any
 
-from agym.agents.openenv.frames import DEEPEST, pack, unpack
+from agym.agents.openenv.frames import MAX_DEPTH, pack, unpack
 from agym.agents.openenv.space_json import to_json
 
 # The WebSocket subprotocol of binary frames.
@@ -100,7 +100,7 @@ def check_depth(value: Any) -> None:
         ValueError: It is.
     """
     level = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         level = [
             item
             for part in level
@@ -109,7 +109,7 @@ def check_depth(value: Any) -> None:
         ]
         if not level:
             return
-    raise ValueError(f"it is nested more than {DEEPEST} times")
+    raise ValueError(f"it is nested more than {MAX_DEPTH} times")
 
 
 def as_fields(value: Any) -> dict[str, Any]:

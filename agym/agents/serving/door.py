@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import cast
 
 # A request's header, in bytes.
-MOST_HEADER = 16 * 1024
+MAX_HEADER = 16 * 1024
 END = b"\r\n\r\n"
 
 
@@ -63,13 +63,13 @@ class Door(asyncio.Protocol):
         if transport is None:
             return
         self._received += data
-        if END in self._received[: MOST_HEADER + len(END)]:
+        if END in self._received[: MAX_HEADER + len(END)]:
             self._leave()
             protocol = self._make_protocol()
             transport.set_protocol(protocol)
             protocol.connection_made(transport)
             protocol.data_received(bytes(self._received))
-        elif len(self._received) > MOST_HEADER:
+        elif len(self._received) > MAX_HEADER:
             self._refuse("431 Request Header Fields Too Large")
 
     def eof_received(self) -> None:

@@ -30,7 +30,7 @@ from agym.errors import (
 # Fields that typed actions of OpenEnv have beside their own.
 METADATA = "metadata"
 # The longest id of an episode.
-LONGEST_ID = 255
+MAX_ID_LENGTH = 255
 # What a client hears of a worker's end, before its exit code or signal.
 DIED = "the environment's worker died: "
 
@@ -78,9 +78,9 @@ class Episodes:
         options = given.pop("options", None)
         if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
             raise invalid("seed must be an integer from 0 to 2**63 - 1", "seed")
-        if episode is not None and (not isinstance(episode, str) or len(episode) > LONGEST_ID):
+        if episode is not None and (not isinstance(episode, str) or len(episode) > MAX_ID_LENGTH):
             raise invalid(
-                f"episode_id must be a text of at most {LONGEST_ID} letters", "episode_id"
+                f"episode_id must be a text of at most {MAX_ID_LENGTH} letters", "episode_id"
             )
         if not isinstance(options, dict | None):
             raise invalid("options must be an object", "options")

@@ -31,14 +31,14 @@ from agym.errors import (
 LOG = logging.getLogger("agym.serve")
 LOG.addHandler(logging.NullHandler())
 # Errors after which an environment can be reset.
-HARMLESS = (EnvError, UsageError, ResetNeededError)
+KEEPS_ENV = (EnvError, UsageError, ResetNeededError)
 # Errors that are not an environment's: the client's mistakes, the server's end, or a replacement
 # that has to wait for the other environments of its worker.
 NOT_LOGGED = (UsageError, ResetNeededError, ClosedError, BusyError)
 # The pauses between attempts to replace an environment, in seconds.
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
 # When a client that found all environments taken may come again, in seconds.
-SOONEST, LATEST = 1, 30
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1, 30
 
 
 class Place:
@@ -89,7 +89,7 @@ class Place:
     def _end(self, outcome: Outcome) -> None:
         self.busy = False
         if isinstance(outcome, BaseException):
-            self.lost = not isinstance(outcome, HARMLESS)
+            self.lost = not isinstance(outcome, KEEPS_ENV)
             if not isinstance(outcome, NOT_LOGGED):
                 log(self._id, outcome)
         elif isinstance(fault := outcome[-1].get("fault"), Fault):
@@ -157,7 +157,7 @@ class Places:
     def retry_after(self) -> int:
         """Seconds after which a place will probably be free."""
         expected = (self._usual or 0.0) / self.total
-        return round(min(max(SOONEST, expected), LATEST))
+        return round(min(max(MIN_RETRY_SECONDS, expected), MAX_RETRY_SECONDS))
 
     async def aclose(self) -> None:
         """Stop stepping, resetting and replacing environments."""
@@ -181,7 +181,7 @@ class Places:
                 if not isinstance(error, NOT_LOGGED):
                     log(place.env.index, error)
                 await _pause(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
             else:
                 place.lost = False
                 self._set_free(place)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from agym import FaultPolicy, make_async
-from agym.agents.serving.door import MOST_HEADER, Door
+from agym.agents.serving.door import MAX_HEADER, Door
 from agym.agents.serving.http import Endpoints
 from agym.agents.serving.limits import ServerLimits
 from agym.agents.serving.places import Places
@@ -31,7 +31,7 @@ BACKLOG = 1024
 # What a program needs of open files beside its connections.
 OTHER_FILES = 512
 # An environment of a server may be replaced this often in a minute: clients can crash it.
-MOST_RESTARTS = 1000
+MAX_RESTARTS = 1000
 
 
 def serve(
@@ -147,7 +147,7 @@ class Server:
         if on_fault is None:
             # Coroutines share no worker that could die, so nothing else need be brought back.
             alone = inspect.iscoroutinefunction(getattr(env, "step", None))
-            on_fault = FaultPolicy("restart" if alone else "replay", max_restarts=MOST_RESTARTS)
+            on_fault = FaultPolicy("restart" if alone else "replay", max_restarts=MAX_RESTARTS)
         self._envs = make_async(
             env, check_count("num_envs", num_envs), autoreset="disabled", output="list",
             on_fault=on_fault, **options, **env_kwargs,
@@ -181,7 +181,7 @@ class Server:
                 logger=HTTP_LOG,
                 keepalive_timeout=self._limits.request_timeout,
                 lingering_time=self._limits.request_timeout,
-                max_field_size=MOST_HEADER,
+                max_field_size=MAX_HEADER,
             )
             allow_open_files(places.total + self._limits.connections + OTHER_FILES)
             await self._listen(stack)

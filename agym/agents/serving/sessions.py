@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from agym.agents.openenv.frames import DEEPEST
+from agym.agents.openenv.frames import MAX_DEPTH
 from agym.agents.openenv.space_json import to_json
 from agym.agents.openenv.wire import Code, as_fields, check_depth, decode, encode
 from agym.agents.serving.episodes import METADATA, Episodes, ProtocolError, invalid, shown
@@ -18,7 +18,7 @@ from agym.agents.serving.websocket_frames import CloseCode
 from agym.errors import UsageTypeError
 
 # As many wrong messages in a row end a session.
-MOST_ERRORS = 100
+MAX_ERRORS = 100
 # A client may send this many seconds' worth of messages at once.
 BURST = 1.0
 # The fields of messages.
@@ -107,7 +107,7 @@ class Session:
         answer = error_message(error.code, str(error), binary=self._binary, **error.details)
         self._since, self._busy = self._loop.time(), False
         self.socket.answer(answer)
-        if error.code is Code.SESSION_ERROR or self._errors >= MOST_ERRORS:
+        if error.code is Code.SESSION_ERROR or self._errors >= MAX_ERRORS:
             self.socket.close(CloseCode.NORMAL)
 
     def _begin(self, frame: Message) -> Message | None:
@@ -121,7 +121,7 @@ class Session:
             if binary != isinstance(frame, bytes):
                 raise ValueError("this session takes " + ("binary frames" if binary else "text"))
             message = decode(frame)
-            if isinstance(frame, str) and frame.count("{") + frame.count("[") > DEEPEST:
+            if isinstance(frame, str) and frame.count("{") + frame.count("[") > MAX_DEPTH:
                 check_depth(message)
         except ValueError as error:
             raise ProtocolError(Code.INVALID_JSON, f"Invalid JSON: {error}") from None

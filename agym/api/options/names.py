@@ -68,7 +68,7 @@ NESTED = {
 VECTOR_KEYWORDS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
 
 # The similarity at which a keyword is taken for a misspelt option rather than an environment's.
-ALIKE = 0.91
+MIN_SIMILARITY = 0.91
 
 
 def check_option_names(
@@ -103,7 +103,7 @@ def check_option_names(
             ours = OTHERS[name]
             remedy = f"it is {ours}" if ours in options else ours
         elif name not in instead:
-            cutoff = 0.7 if env is None else ALIKE
+            cutoff = 0.7 if env is None else MIN_SIMILARITY
             alike = difflib.get_close_matches(name, [*options, *NESTED], 1, cutoff)
             if env is not None and not alike:
                 continue

@@ -34,7 +34,7 @@ LATE_SECONDS = 1e-3
 
 # How long to sleep instead of spinning after that: first, and at most. An attempt to spin beside a
 # busy program costs 4 ms.
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 1.28
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 1.28
 
 # After waits of this many seconds in all that were not late, the next pause is the first, short one
 # again. Other time does not count: while the caller learns from a rollout, nothing shows whether
@@ -124,4 +124,4 @@ class SpinPolicy:
             self._pause = FIRST_PAUSE_SECONDS
         self._calm = 0.0
         self.crowded_until = now + self._pause
-        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)

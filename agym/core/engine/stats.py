@@ -22,7 +22,7 @@ from agym.core.protocol.metrics.gauges import BUCKETS, WAKING, Gauges, bucket_of
 STRAGGLER = 5.0
 
 # One in this many steps of all environments is timed end to end.
-FOLLOWED = 16
+BATCHES_PER_SAMPLE = 16
 
 # How many of these are kept, for whoever wants to compare them with a prediction.
 FIRST = 16
@@ -357,7 +357,7 @@ class Traffic:
             self.returned = 0
         if self.left > 0:
             return 0
-        self.left, self.following = FOLLOWED, (number, now)
+        self.left, self.following = BATCHES_PER_SAMPLE, (number, now)
         return now
 
     @contextmanager
@@ -375,7 +375,7 @@ class Traffic:
             self._held_back += now - begun
             self._held, self._release = (now - begun) / (now - self._release), now
             if now - begun > HELD_SECONDS:
-                self.left, self.returned = FOLLOWED, 0
+                self.left, self.returned = BATCHES_PER_SAMPLE, 0
 
     def settle(self, followed: int, gauges: Gauges, ranges: Sequence[range]) -> None:
         """Add up the times of a step that has come back; ``followed`` is when it began."""

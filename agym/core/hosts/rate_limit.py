@@ -34,7 +34,7 @@ _TIME = struct.Struct("<q")
 now = time.monotonic_ns
 
 # Longer intervals, of a year, would not fit into the file after a while.
-LONGEST_INTERVAL = 365.0 * 24 * 3600 * 1e9
+MAX_INTERVAL = 365.0 * 24 * 3600 * 1e9
 
 
 class RateLimiter:
@@ -51,7 +51,7 @@ class RateLimiter:
             rate: Calls per second.
             kinds: The kind of each environment, numbered from 0.
         """
-        self._interval = math.ceil(min(1e9 / rate, LONGEST_INTERVAL))
+        self._interval = math.ceil(min(1e9 / rate, MAX_INTERVAL))
         self._kinds = kinds
         self._lock = threading.Lock()
         size = _TIME.size * (max(kinds) + 1)

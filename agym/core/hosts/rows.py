@@ -30,7 +30,7 @@ REWARD = "a reward of {}, which must be a number"
 FLAG = "a flag of {}, which must be True or False"
 
 # Largest number of cached views.
-MOST_VIEWS = 1024
+MAX_VIEWS = 1024
 
 
 class Rows:
@@ -54,7 +54,7 @@ class Rows:
         rows = self._views.get((plane, start, stop))
         if rows is None:
             rows = self.table.planes[plane].at(slice(start, stop))
-            if plane < FIRST_BUFFER and len(self._views) < MOST_VIEWS:  # buffers are temporary
+            if plane < FIRST_BUFFER and len(self._views) < MAX_VIEWS:  # buffers are temporary
                 self._views[plane, start, stop] = rows
         return rows
 

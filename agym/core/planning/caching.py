@@ -37,7 +37,7 @@ VERSION = 3
 MEASURED_SECONDS = 24 * 3600.0
 
 # Times and sizes in records are smaller.
-LARGEST = 1e12
+MAX_SECONDS = 1e12
 
 # Factories that hold more bytes than this are not looked up.
 MAX_PICKLED = 64 * 1024
@@ -55,7 +55,7 @@ def cache_folder() -> Path:
 
 def is_number(value: Any) -> bool:
     """Return whether a value from a record is a valid time, size or flag."""
-    return isinstance(value, int | float) and 0 <= value < LARGEST
+    return isinstance(value, int | float) and 0 <= value < MAX_SECONDS
 
 
 def recall_profile(factory: Factory) -> Profile | None:

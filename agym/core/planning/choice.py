@@ -12,7 +12,7 @@ from agym.core.planning.model import Candidate, Profile, Requirements
 # A backend that is not the simplest must be predicted to be this many times as fast. Less is within
 # what a machine varies by from minute to minute. With 1.3, Acrobot x8 was a quarter slower than in
 # worker processes (``python -m benchmarks grid``).
-CLEARLY = 1.15
+MIN_SPEEDUP = 1.15
 
 # The same between two that were both measured, and where the caller asks for workers.
 MARGIN = 1.05
@@ -33,7 +33,7 @@ def decide(found: Sequence[Candidate], *, workers_wanted: bool = False) -> tuple
         return base, "No other backend can be chosen."
     other = min(others, key=lambda one: one.seconds)
     measured = base.measured is not None and other.measured is not None
-    clearly = MARGIN if measured or workers_wanted else CLEARLY
+    clearly = MARGIN if measured or workers_wanted else MIN_SPEEDUP
     compared = f"{other.name} is {base.seconds / other.seconds:.2f} times as fast"
     if base.seconds >= clearly * other.seconds:
         return other, f"{compared}."

@@ -30,7 +30,7 @@ STEPPING_SECONDS, STEPPING_STEPS = 0.015, 384
 SLOW_SECONDS = 0.2
 
 # A smaller share of waiting counts as none.
-LEAST_WAITING = 0.1
+MIN_WAITING_SHARE = 0.1
 
 
 def measure(sample: Sample, factory: Factory) -> Profile:
@@ -123,7 +123,7 @@ def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> 
     computing = min((nanoseconds - computed) / 1e9, took)
     waiting = 1.0 - computing / took
     # If it seldom yielded the core by itself, other programs had it: that time does not count.
-    if waiting < LEAST_WAITING or (yields >= 0 and yielded - yields < count / 2):
+    if waiting < MIN_WAITING_SHARE or (yields >= 0 and yielded - yields < count / 2):
         return Steps(took, computing / count, 0.0, values / count)
     usual = sorted(times)[: count - count // 32]
     return Steps(took, sum(usual) / len(usual) + resets / count, waiting, values / count)

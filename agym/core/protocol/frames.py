@@ -32,7 +32,7 @@ from agym.core.protocol.value_copies import copy_value
 ARENA: Field = (np.dtype(np.uint8), (256 * 1024 * 1024,))
 
 # Below this total, arrays travel faster in the message.
-LEAST_BYTES = 4096
+MIN_BYTES = 4096
 
 
 class Laid(NamedTuple):
@@ -89,7 +89,7 @@ class FrameShelf:
                 return copy_value(frame)
             laid.append(Laid(size, array.shape, array.dtype, np.empty_like(array).strides))
             size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        start = self._take(size) if size >= LEAST_BYTES else None
+        start = self._take(size) if size >= MIN_BYTES else None
         if start is None:
             return copy_value(frame)
         region = self._arena[start : start + size]

@@ -15,7 +15,7 @@ from agym.core.protocol.arguments import check_count, check_seconds
 from agym.errors import ClosedError, UsageError
 from agym.watching.live.hub import Hub
 from agym.watching.live.server import Server, Thread, bind
-from agym.watching.live.web_app import MOST_FPS, make_app, positive
+from agym.watching.live.web_app import MAX_FPS, make_app, positive
 
 
 class Page:
@@ -46,7 +46,7 @@ class Page:
             raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
         if check_count("port", port, 0) > 65535:
             raise UsageError(f"port={port} must be at most 65535")
-        fps, share = _number("fps", fps, MOST_FPS), _number("share", share, 1.0)
+        fps, share = _number("fps", fps, MAX_FPS), _number("share", share, 1.0)
         if pictures:
             require("PIL.Image", "watch")
         self._tap = tap

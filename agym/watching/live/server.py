@@ -18,7 +18,7 @@ from typing import Any
 
 from agym.core._system.extras import require
 from agym.errors import UsageError
-from agym.watching.live.web_app import MOST_BYTES
+from agym.watching.live.web_app import MAX_BYTES
 
 # Whether the running code is the page's: the page and its token must stay out of the caller's logs.
 _in_page: ContextVar[bool] = ContextVar("agym_page", default=False)
@@ -70,7 +70,7 @@ class Server:
             access_log=False,
             server_header=False,
             ws="wsproto",
-            ws_max_size=MOST_BYTES,
+            ws_max_size=MAX_BYTES,
             ws_per_message_deflate=False,
             ws_ping_interval=None,  # pings would draw from the caller's random numbers
             timeout_graceful_shutdown=1,

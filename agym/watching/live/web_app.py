@@ -26,14 +26,14 @@ REFUSED = "This page needs its token: open the whole address that was shown, ?to
 SILENT_SECONDS = 15.0
 
 # Maximum number of pictures per second that a browser can ask for.
-MOST_FPS = 30
+MAX_FPS = 30
 
 # Maximum number of bytes of a browser's message, and of keys held down.
-MOST_BYTES = 4096
-MOST_KEYS = 32
+MAX_BYTES = 4096
+MAX_KEYS = 32
 
 # Exceptions that malformed messages raise.
-NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+INVALID_MESSAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -139,7 +139,7 @@ class SocketViewer:
                 return None
             try:
                 self._act(json.loads(message.get("text") or ""))
-            except NONSENSE:
+            except INVALID_MESSAGE:
                 return 1003
 
     async def hang_up(self, code: int, reason: str = "") -> None:
@@ -152,7 +152,7 @@ class SocketViewer:
         """Handle a message.
 
         Raises:
-            ValueError: The message is malformed; so do the other errors of ``NONSENSE``.
+            ValueError: The message is malformed; so do the other errors of ``INVALID_MESSAGE``.
         """
         hub, kind = self._hub, message["type"]
         if kind == "shown":
@@ -161,7 +161,7 @@ class SocketViewer:
             hub.set_view(self, self._view(message))
         elif kind == "keys":
             keys = message["down"]
-            if len(keys) > MOST_KEYS or not all(isinstance(key, str) for key in keys):
+            if len(keys) > MAX_KEYS or not all(isinstance(key, str) for key in keys):
                 raise ValueError("keys")
             self.keys = frozenset(keys)
             hub.on_keys_changed()
@@ -187,7 +187,7 @@ class SocketViewer:
             speed = message["value"]
             hub.set_speed(None if speed is None else positive(speed, 1e6))
         elif kind == "fps":
-            hub.camera.fps = positive(message["value"], MOST_FPS)
+            hub.camera.fps = positive(message["value"], MAX_FPS)
         else:
             raise ValueError(kind)
 

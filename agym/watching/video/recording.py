@@ -33,7 +33,7 @@ from agym.watching.video.writer import Writer
 
 # Pictures per second of environments whose metadata has no render_fps, and the bounds of it.
 DEFAULT_FPS = 30
-LEAST_FPS, MOST_FPS = 0.01, 1000
+MIN_FPS, MAX_FPS = 0.01, 1000
 
 
 def record(
@@ -102,9 +102,9 @@ def record(
         if not is_number(own):
             raise UsageError(f"render_fps={own!r} of the environments is no number: set fps")
         fps = float(own) / every
-    if not (is_number(fps) and LEAST_FPS <= fps <= MOST_FPS):
+    if not (is_number(fps) and MIN_FPS <= fps <= MAX_FPS):
         raise UsageError(
-            f"fps={fps!r} must be a number of pictures per second, {LEAST_FPS} to {MOST_FPS}"
+            f"fps={fps!r} must be a number of pictures per second, {MIN_FPS} to {MAX_FPS}"
         )
     if columns is not None:
         columns = check_count("columns", columns)

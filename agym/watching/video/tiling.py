@@ -18,9 +18,9 @@ from agym.errors import UsageError
 FITTING = (1920, 1080)
 
 # Maximum scale factor, and maximum size of a mosaic: pixels of a side, and in all.
-MOST_SCALE = 1000
-MOST_SIDE = 16384
-MOST_PIXELS = 64_000_000
+MAX_SCALE = 1000
+MAX_SIDE = 16384
+MAX_PIXELS = 64_000_000
 
 # Pixels between two pictures; background colour; text colour.
 GAP = 2
@@ -112,10 +112,10 @@ def tile(
     width, height = _scaled(width, height, scale)
     pillow = require("PIL.Image", "render")
     whole_size = columns * (width + GAP) - GAP, rows * (height + GAP) - GAP
-    if max(whole_size) > MOST_SIDE or math.prod(whole_size) > MOST_PIXELS:
+    if max(whole_size) > MAX_SIDE or math.prod(whole_size) > MAX_PIXELS:
         raise UsageError(
             f"a picture of {whole_size[0]} × {whole_size[1]} pixels is too large (at most"
-            f" {MOST_SIDE} a side, {MOST_PIXELS:,} in all): take a smaller scale, or fewer columns"
+            f" {MAX_SIDE} a side, {MAX_PIXELS:,} in all): take a smaller scale, or fewer columns"
             " or environments"
         )
     whole = pillow.new("RGB", whole_size, GROUND)
@@ -142,8 +142,8 @@ def check_scale(scale: float | None) -> None:
     Raises:
         UsageError: It is not a positive number, or too large.
     """
-    if scale is not None and not (is_number(scale) and 0 < scale <= MOST_SCALE):
-        raise UsageError(f"scale={scale!r} must be a positive number, at most {MOST_SCALE}")
+    if scale is not None and not (is_number(scale) and 0 < scale <= MAX_SCALE):
+        raise UsageError(f"scale={scale!r} must be a positive number, at most {MAX_SCALE}")
 
 
 def arrange(count: int, width: int, height: int, size: tuple[int, int]) -> tuple[int, float]:

@@ -18,8 +18,8 @@ from agym.core.protocol.typing import Array
 Paint = Callable[[list[Any]], Sequence[Array]]
 
 # Bounds of the queue: renders, and bytes; two renders are always allowed.
-MOST_WAITING = 8
-MOST_BYTES = 256 * 1024 * 1024
+MAX_WAITING = 8
+MAX_BYTES = 256 * 1024 * 1024
 
 
 class Film(Protocol):
@@ -45,7 +45,7 @@ class Writer:
         self._paint = paint
         self._waiting: deque[tuple[int, list[Any]]] = deque()
         self._changed = threading.Condition()
-        self._most = MOST_WAITING
+        self._most = MAX_WAITING
         self._over = False
         self._thread = threading.Thread(target=self._run, name="agym-writer", daemon=True)
         self._thread.start()
@@ -63,7 +63,7 @@ class Writer:
         """Queue the frames of a render for a position; see ``Movie.add``."""
         size = sum(map(_size, frames))
         with self._changed:
-            self._most = max(2, min(MOST_WAITING, MOST_BYTES // max(1, size)))
+            self._most = max(2, min(MAX_WAITING, MAX_BYTES // max(1, size)))
             self._waiting.append((position, frames))
             self._changed.notify_all()
 

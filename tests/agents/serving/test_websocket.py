@@ -31,7 +31,7 @@ from tests.agents.serving.clients import (
 )
 from tests.support.patience import patience
 
-LONGEST = 70_000
+MAX_LENGTH = 70_000
 
 
 def written(opcode: Opcode, content: bytes, *, last: bool = True) -> bytes:
@@ -60,7 +60,7 @@ def test_frames_are_what_websockets_wrote(
             sent += written(opcode, parts[0][:125])
             expected.append((int(opcode), parts[0][:125]))
             continue
-        whole = b"".join(parts)[:LONGEST]
+        whole = b"".join(parts)[:MAX_LENGTH]
         rest = whole
         for k, part in enumerate(parts):
             last = k == len(parts) - 1
@@ -71,7 +71,7 @@ def test_frames_are_what_websockets_wrote(
                 expected.append((int(Opcode.PING), b"!"))
         expected.append((int(opcode), whole))
     found: list[tuple[int, bytes]] = []
-    reader, begin = FrameReader(LONGEST), 0
+    reader, begin = FrameReader(MAX_LENGTH), 0
     for cut in [*sorted(cut for cut in cuts if cut < len(sent)), len(sent)]:
         found += reader.feed(sent[begin:cut])
         begin = cut

@@ -8,7 +8,7 @@ import pytest
 
 import agym
 from agym.core.engine.hooks import Hooks
-from agym.core.engine.stats import FIRST, FOLLOWED, Traffic
+from agym.core.engine.stats import BATCHES_PER_SAMPLE, FIRST, Traffic
 from agym.core.planning import choosing
 from agym.core.planning.caching import recall_measured, remember_profile
 from agym.core.planning.choosing import learn_from, plan_for
@@ -90,7 +90,7 @@ def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) 
         assert backend_of(envs).options.spec.name == "process"
         assert "took" not in repr(envs)
         envs.reset(seed=0)
-        for _ in range(FIRST * FOLLOWED + FOLLOWED):
+        for _ in range(FIRST * BATCHES_PER_SAMPLE + BATCHES_PER_SAMPLE):
             envs.step([0] * 8)
         assert "took" in envs.stats().remark
         assert envs.stats().remark in str(envs.stats())

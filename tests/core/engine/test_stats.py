@@ -20,7 +20,7 @@ import agym
 from agym.core._system.cpus import core_numbers
 from agym.core._system.load import CoreUse, Load
 from agym.core.engine.hooks import Hooks
-from agym.core.engine.stats import FOLLOWED, Traffic
+from agym.core.engine.stats import BATCHES_PER_SAMPLE, Traffic
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
@@ -127,7 +127,7 @@ def test_what_limits_it(
     gauges = gauges_of(4)
     workers = [range(2), range(2, 4)]
     traffic = Traffic(Hooks())
-    for number in range(3 * FOLLOWED):
+    for number in range(3 * BATCHES_PER_SAMPLE):
         _dispatch(traffic, number)
         now += there * MILLISECOND
         gauges.began[0] = gauges.began[2] = now

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.core.planning import choosing
-from agym.core.planning.choice import CLEARLY, decide, readable
+from agym.core.planning.choice import MIN_SPEEDUP, decide, readable
 from agym.core.planning.choosing import plan_for
 from agym.core.planning.model import Candidate, Profile, Requirements
 from agym.core.planning.plans import Plan
@@ -36,7 +36,7 @@ def test_in_doubt_serial() -> None:
 @given(serial=st.floats(1e-6, 1.0), process=st.floats(1e-6, 1.0))
 def test_what_is_chosen_was_predicted_to_be_clearly_faster(serial: float, process: float) -> None:
     if chosen(two(serial, process)) == "process":
-        assert serial >= CLEARLY * process
+        assert serial >= MIN_SPEEDUP * process
 
 
 def test_what_was_measured_counts_instead_of_the_prediction() -> None:

@@ -225,7 +225,7 @@ def test_the_token_is_needed(api: str) -> None:
         assert run.page.viewers == 0
 
 
-NONSENSE = [
+INVALID_MESSAGE = [
     "", "[]", "{}", '{"type": "fly"}', "\x00" * 5000,
     '{"type": "view", "env": 99, "page": 0}', '{"type": "view", "env": null, "page": true}',
     '{"type": "speed", "value": -1}', '{"type": "speed"}', '{"type": "fps", "value": 1e9}',
@@ -234,7 +234,7 @@ NONSENSE = [
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("nonsense", NONSENSE)
+@pytest.mark.parametrize("nonsense", INVALID_MESSAGE)
 def test_nonsense_is_hung_up_on(nonsense: str) -> None:
     with stepping("sync", painters(), backend="serial") as run:
         with looking(run.page.url) as look:

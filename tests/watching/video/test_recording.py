@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import agym
 from agym.cli.app import app
 from agym.watching.video.movie import Movie, check_path
-from agym.watching.video.writer import MOST_WAITING, Writer
+from agym.watching.video.writer import MAX_WAITING, Writer
 from tests.support.drivers import APIS, FORKED, SERIAL, SETUPS, Setup, everywhere, opened
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import AsyncPainter, Painter
@@ -286,16 +286,16 @@ def test_a_writer_holds_a_few_renders_only() -> None:
     frame = np.zeros(SHAPE, np.uint8)
     writer.put(0, [frame])
     movie.began.wait()
-    for k in range(1, MOST_WAITING):
+    for k in range(1, MAX_WAITING):
         writer.put(k, [frame])
     assert writer.has_room(0)
     assert not writer.has_room(1)
-    writer.put(MOST_WAITING, [np.broadcast_to(frame, (100_000, *SHAPE))])  # hundreds of MB
+    writer.put(MAX_WAITING, [np.broadcast_to(frame, (100_000, *SHAPE))])  # hundreds of MB
     assert not writer.has_room(0)
     movie.may.set()
     writer.wait_for_room(1)
     writer.finish()
-    assert movie.positions == [*range(MOST_WAITING + 1), -1]
+    assert movie.positions == [*range(MAX_WAITING + 1), -1]
     assert writer.has_room(1)
     assert not writer.has_room(2)
 

@@ -65,7 +65,7 @@ from agym.core.protocol.value_copies import is_plain
 PATIENCE_SECONDS = 5e-3
 
 # ``poll`` takes milliseconds that fit into 32 bits.
-LONGEST_POLL_SECONDS = 3600.0
+MAX_POLL_SECONDS = 3600.0
 
 
 class _Progress:
@@ -216,7 +216,7 @@ class WorkerLoop:
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            self._channel.wait(min(left, LONGEST_POLL_SECONDS))
+            self._channel.wait(min(left, MAX_POLL_SECONDS))
             self._receive()
         return True
 

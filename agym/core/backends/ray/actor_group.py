@@ -20,7 +20,7 @@ HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")
 CUT_OFF, NEVER_RAN, NODE_DIED = "ActorUnavailableError", "The actor never ran", "node has died"
 
 # How much of Ray's text on a death is kept.
-MOST_CHARACTERS = 300
+MAX_CHARACTERS = 300
 
 
 class ActorGroup:
@@ -98,5 +98,5 @@ class ActorGroup:
         text = " ".join(str(error).split()).partition("Worker exit detail: ")
         detail = (text[2] or text[0]).partition(" Some common causes")[0]
         detail = re.sub(rf"({'|'.join(HEADINGS)}): \S+ ?", "", detail)
-        short = detail if len(detail) <= MOST_CHARACTERS else f"{detail[:MOST_CHARACTERS]}..."
+        short = detail if len(detail) <= MAX_CHARACTERS else f"{detail[:MAX_CHARACTERS]}..."
         return f"as Ray says: {short.rstrip('. ')}"

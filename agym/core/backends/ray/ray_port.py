@@ -28,7 +28,7 @@ from agym.core.protocol.table import SlotTable
 from agym.core.protocol.transfer import put_rows
 
 # How often to start an actor whose node is lost before it runs: Ray takes a while to notice.
-MOST_LAUNCHES = 20
+MAX_LAUNCHES = 20
 
 # Gauges that are times by the actor's clock.
 _TIMES = ("began", "ended")
@@ -162,7 +162,7 @@ class RayPort(Port):
             sealed: Sealed = item.future.result()
             reply: Reply | None = unseal(sealed) if sealed else None
         except Exception as error:
-            starting = not self.pid and self._launches < MOST_LAUNCHES
+            starting = not self.pid and self._launches < MAX_LAUNCHES
             if starting and self.group.never_ran(error):
                 self.kill()  # it might start after all
                 self._launch()

@@ -34,18 +34,18 @@ from agym.errors import AgymError
 FINAL_INFO, FINAL_OBSERVATION = "agym.final_info", "agym.final_obs"
 
 # Schemas per host; infos that need more travel as messages.
-MOST_SCHEMAS = 16
+MAX_SCHEMAS = 16
 
 # After this many infos with the same keys that fitted no schema, stop trying.
-MOST_REFUSED = 64
+MAX_REFUSED = 64
 
 # Bytes per info: all rows of a plane share ``ROOM``, within the other two limits.
-ROOM, LEAST_ROOM, MOST_ROOM = 2 << 20, 2 << 10, 16 << 10
+ROOM, MIN_ROOM, MAX_ROOM = 2 << 20, 2 << 10, 16 << 10
 
 
 def info_fields(planes: int, count: int) -> dict[str, Field]:
     """Return the arrays of an area of ``count`` rows in each plane."""
-    room = min(max(ROOM // count, LEAST_ROOM), MOST_ROOM)
+    room = min(max(ROOM // count, MIN_ROOM), MAX_ROOM)
     # With a power of two, all rows would begin in the same few cache lines (associativity).
     stride = room // ALIGNMENT * ALIGNMENT + ALIGNMENT
     return {
@@ -122,12 +122,12 @@ class InfoWriter:
         if info and type(info) is dict:
             keys = (*info,)
             refused = self._refused.get(keys, 0)
-            if refused < MOST_REFUSED:
+            if refused < MAX_REFUSED:
                 for schema in self._known.get(keys, ()):
                     if schema.write(area.bytes, slot * area.stride, info):
                         area.words[slot] = schema.id
                         return True
-                if len(self._ids) < MOST_SCHEMAS and self._learn(area, slot, info):
+                if len(self._ids) < MAX_SCHEMAS and self._learn(area, slot, info):
                     return True
                 self._refused[keys] = refused + 1
         area.words[slot] = 0

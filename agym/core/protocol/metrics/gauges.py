@@ -32,7 +32,7 @@ ROUND_SECONDS, TIMING_SECONDS, TIMING_SHARE = 10e-6, 1e-6, 1 / 200
 WAKING, USUAL = 500_000, 8
 
 # Average wait for the next timing of fast environments, in rounds; slower ones wait less.
-MOST_ROUNDS = 32
+MAX_ROUNDS = 32
 
 clock = time.perf_counter_ns
 
@@ -170,7 +170,7 @@ class Meter:
         quick = cost / TIMING_SHARE * 1e9 / max(nanoseconds, 1)
         # A pseudorandom wait, so as not to stay in step with anything periodic.
         self._dice = self._dice * 75 % 65537
-        wait = min(MOST_ROUNDS, int(quick))
+        wait = min(MAX_ROUNDS, int(quick))
         self._next = self._rounds + 1 + (wait * (self._dice & 1023) >> 9) if wait else self._rounds
 
     def begin_one(self, slot: int, kind: str) -> int:

@@ -13,9 +13,9 @@ import numpy as np
 from agym.core.protocol.memory import Field
 from agym.core.protocol.typing import Array
 
-# Spans per ring: between ``LEAST`` and ``MOST``, and fewer if there are many environments, whose
-# operations take longer. Unwritten parts take no memory.
-LEAST, MOST, IN_ALL = 1024, 4096, 1 << 18
+# Spans per ring: between ``MIN_SPANS`` and ``MAX_SPANS``, and fewer if there are many environments,
+# whose operations take longer. Unwritten parts take no memory.
+MIN_SPANS, MAX_SPANS, IN_ALL = 1024, 4096, 1 << 18
 
 # Kinds of spans, by number.
 KINDS = ("other", "step", "reset", "render", "call", "get_attr", "set_attr")
@@ -29,7 +29,7 @@ def span_fields(num_envs: int) -> dict[str, Field]:
     same time), begin and end, in nanoseconds of the system's clock.
     """
     word = np.dtype(np.int64)
-    room = max(LEAST, min(MOST, IN_ALL // num_envs))
+    room = max(MIN_SPANS, min(MAX_SPANS, IN_ALL // num_envs))
     return {
         "recording": (word, (1,)),
         "spanned": (word, (num_envs,)),

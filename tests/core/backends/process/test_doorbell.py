@@ -19,7 +19,7 @@ from agym.core.backends.spinning import (
     CALM_SECONDS,
     FIRST_PAUSE_SECONDS,
     LATE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
+    MAX_PAUSE_SECONDS,
     SPIN_SECONDS,
     WATCH_SECONDS,
     SpinPolicy,
@@ -197,7 +197,7 @@ def test_who_is_late_sleeps_for_longer_each_time() -> None:
     found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=10.0, well=20)
     assert found[0] == pytest.approx(FIRST_PAUSE_SECONDS)
     assert found == pytest.approx(sorted(found))
-    assert found[-1] == pytest.approx(LONGEST_PAUSE_SECONDS)
+    assert found[-1] == pytest.approx(MAX_PAUSE_SECONDS)
 
 
 def test_who_is_late_once_in_a_while_does_not() -> None:
