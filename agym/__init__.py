@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from agym.agents.serving.serve import serve
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
     from agym.api.auto.plan import plan
-    from agym.api.make import envs_of, make, make_async, restore_envs
+    from agym.api.make import envs_of, load, make, make_async
     from agym.api.run import run
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
     from agym.api.vector.make_vec import make_vec
     from agym.core.backends.options import Recycle
-    from agym.core.engine.batches.out_target import RolloutBuffer
+    from agym.core.engine.batches.out_target import StepBuffer
     from agym.core.engine.batches.results import Batch, ResetResult, StepResult
     from agym.core.engine.faults.fault_policy import FaultPolicy
     from agym.core.engine.hooks import Hook
-    from agym.core.engine.snapshots import Snapshot, load_snapshot
+    from agym.core.engine.snapshots import Snapshot
     from agym.core.engine.stats import EnvStats, Stats, WorkerStats
     from agym.core.engine.tap import Tap, mark
     from agym.core.hosts.async_env import AsyncEnv
-    from agym.core.hosts.states import codecs as snapshots
+    from agym.core.hosts.states import codecs as snapshot_codecs
     from agym.core.planning.plans import Plan
     from agym.errors import (
         AgymError,
@@ -39,9 +39,7 @@ if TYPE_CHECKING:
         BusyError,
         ClosedError,
         CrashLoopError,
-        CrashLoopErrorGroup,
         EnvError,
-        EnvErrorGroup,
         Fault,
         GroupError,
         MissingExtraError,
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
         UsageError,
         UsageTypeError,
         WorkerDied,
-        WorkerDiedGroup,
     )
     from agym.faults.chaos import Chaos, chaos
     from agym.rollouts.batched import Answer, BatchedPolicy, batched
@@ -88,9 +85,7 @@ __all__ = [
     "Chaos",
     "ClosedError",
     "CrashLoopError",
-    "CrashLoopErrorGroup",
     "EnvError",
-    "EnvErrorGroup",
     "EnvHandle",
     "EnvStats",
     "Envs",
@@ -111,12 +106,12 @@ __all__ = [
     "ResetNeededError",
     "ResetResult",
     "Rollout",
-    "RolloutBuffer",
     "ServerLimits",
     "Snapshot",
     "SnapshotError",
     "SpaceMismatchError",
     "Stats",
+    "StepBuffer",
     "StepResult",
     "StepTimeout",
     "Tap",
@@ -124,7 +119,6 @@ __all__ = [
     "UsageError",
     "UsageTypeError",
     "WorkerDied",
-    "WorkerDiedGroup",
     "WorkerStats",
     "adapters",
     "backends",
@@ -132,7 +126,7 @@ __all__ = [
     "chaos",
     "envs_of",
     "group",
-    "load_snapshot",
+    "load",
     "make",
     "make_async",
     "make_vec",
@@ -143,12 +137,11 @@ __all__ = [
     "plan",
     "record",
     "register_rules",
-    "restore_envs",
     "rollout",
     "run",
     "sb3",
     "serve",
-    "snapshots",
+    "snapshot_codecs",
     "trace",
     "vectorize",
     "watch",
@@ -168,9 +161,7 @@ _MODULE_OF = {
     "Chaos": "agym.faults.chaos",
     "ClosedError": "agym.errors",
     "CrashLoopError": "agym.errors",
-    "CrashLoopErrorGroup": "agym.errors",
     "EnvError": "agym.errors",
-    "EnvErrorGroup": "agym.errors",
     "EnvHandle": "agym.api.sync",
     "EnvStats": "agym.core.engine.stats",
     "Envs": "agym.api.sync",
@@ -191,7 +182,7 @@ _MODULE_OF = {
     "ResetNeededError": "agym.errors",
     "ResetResult": "agym.core.engine.batches.results",
     "Rollout": "agym.rollouts.rollout",
-    "RolloutBuffer": "agym.core.engine.batches.out_target",
+    "StepBuffer": "agym.core.engine.batches.out_target",
     "ServerLimits": "agym.agents.serving.limits",
     "Snapshot": "agym.core.engine.snapshots",
     "SnapshotError": "agym.errors",
@@ -204,13 +195,12 @@ _MODULE_OF = {
     "UsageError": "agym.errors",
     "UsageTypeError": "agym.errors",
     "WorkerDied": "agym.errors",
-    "WorkerDiedGroup": "agym.errors",
     "WorkerStats": "agym.core.engine.stats",
     "batched": "agym.rollouts.batched",
     "chaos": "agym.faults.chaos",
     "envs_of": "agym.api.make",
     "group": "agym.rollouts.group",
-    "load_snapshot": "agym.core.engine.snapshots",
+    "load": "agym.api.make",
     "make": "agym.api.make",
     "make_async": "agym.api.make",
     "make_vec": "agym.api.vector.make_vec",
@@ -221,7 +211,6 @@ _MODULE_OF = {
     "plan": "agym.api.auto.plan",
     "record": "agym.watching.video.recording",
     "register_rules": "agym.rules.vectorize",
-    "restore_envs": "agym.api.make",
     "rollout": "agym.rollouts.rollout",
     "run": "agym.api.run",
     "serve": "agym.agents.serving.serve",
@@ -233,7 +222,7 @@ _MODULE_OF = {
 # Public modules that lie elsewhere.
 _MODULES = {
     "adapters": "agym.agents.adapters",
-    "snapshots": "agym.core.hosts.states.codecs",
+    "snapshot_codecs": "agym.core.hosts.states.codecs",
 }
 
 

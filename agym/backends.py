@@ -5,11 +5,11 @@ from agym.core.backends.options import (
     Auto,
     BackendName,
     BackendSpec,
-    Native,
     Process,
     Ray,
     Serial,
     Thread,
+    Vector,
 )
 
 __all__ = [
@@ -17,9 +17,9 @@ __all__ = [
     "Auto",
     "BackendName",
     "BackendSpec",
-    "Native",
     "Process",
     "Ray",
     "Serial",
     "Thread",
+    "Vector",
 ]

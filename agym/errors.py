@@ -7,10 +7,8 @@ The environment       :class:`EnvError`, :class:`StepTimeout`, :class:`GroupErro
 The world outside     :class:`WorkerDied`, :class:`CrashLoopError`, :class:`RemoteError`
 ==================== ============================================================
 
-Several failures of one call are raised together, as an :class:`AgymErrorGroup`, which is also an
-``ExceptionGroup``. A group of only ``EnvError`` is an :class:`EnvErrorGroup`, which ``except
-EnvError`` catches; likewise :class:`WorkerDiedGroup` and :class:`CrashLoopErrorGroup`. Any other
-group is only an ``AgymError``.
+Several failures of one call are raised together, as an :class:`AgymErrorGroup`, which is an
+``ExceptionGroup``: ``except* EnvError`` handles one failure and several.
 
 Where Gymnasium has an error of the same meaning, agym's is a subclass of it. So ``except`` clauses
 written for Gymnasium's vector environments keep working.
@@ -148,7 +146,7 @@ class EnvError(AgymError):
 
     Attributes:
         env_id: Index of the environment that raised.
-        env_ids: The same; or all environments of one ``VectorEnv`` (``backend="native"``), where it
+        env_ids: The same; or all environments of one ``VectorEnv`` (``backend="vector"``), where it
             is unknown which one raised. Then ``env_id`` is the first of them, and ``action`` the
             batch of their actions.
         operation: What it was doing: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ...
@@ -315,21 +313,18 @@ class GroupError(AgymError):
 
 
 class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
-    """Several failures of one call, the lowest environments first.
+    """Several failures of one call, in the order of their environments.
 
-    Its text is that of the first failure, with the number of others. Its attributes are those of
-    the first failure, except ``env_ids``, ``operations`` and ``faults``, which are those of all.
+    Its text is that of the first failure, with the number of others.
 
-    A mixed group must not be an ``EnvError``: ``except* EnvError`` would then match all of it, and
-    ``except* WorkerDied`` none.
+    Attributes:
+        env_ids: The environments of all failures.
     """
 
     env_ids: tuple[int, ...] = ()
 
     def __init__(self, message: str, errors: Sequence[AgymError]) -> None:
-        """Copy the attributes; :func:`group_errors` chooses class and message."""
-        first = vars(errors[0])
-        vars(self).update({key: first[key] for key in first if not key.startswith("__")})
+        """Collect the environments; :func:`group_errors` writes the message."""
         self.env_ids = tuple(i for error in errors for i in getattr(error, "env_ids", ()))
 
     def __str__(self) -> str:
@@ -337,51 +332,10 @@ class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
         return self.message
 
     def derive(self, errors: Sequence[Any], /) -> ExceptionGroup[Any]:
-        """Make a part of a group; its members decide on its class."""
+        """Return a group of some of the failures, as ``except*`` and ``split`` need it."""
         if all(isinstance(error, AgymError) for error in errors):
             return group_errors(errors)
         return ExceptionGroup(self.message, errors)
-
-    def split(self, condition: Any, /) -> Any:
-        """Divide it in two; a condition is only applied to the members."""
-        return super().split(self._members_only(condition))
-
-    def subgroup(self, condition: Any, /) -> Any:
-        """Return the part for which a condition holds, which is only applied to the members."""
-        return super().subgroup(self._members_only(condition))
-
-    def _members_only(self, condition: Any) -> Any:
-        """Do not apply a condition to the group itself, which looks like its first member."""
-        if isinstance(condition, type | tuple):
-            return condition
-        return lambda error: error is not self and condition(error)
-
-
-class EnvErrorGroup(AgymErrorGroup, EnvError):
-    """Several environments raised."""
-
-
-class WorkerDiedGroup(AgymErrorGroup, WorkerDied):
-    """Several workers died."""
-
-    def __init__(self, message: str, errors: Sequence[WorkerDied]) -> None:
-        super().__init__(message, errors)
-        self.operations = {i: what for error in errors for i, what in error.operations.items()}
-
-
-class CrashLoopErrorGroup(AgymErrorGroup, CrashLoopError):
-    """Several environments or workers were given up."""
-
-    def __init__(self, message: str, errors: Sequence[CrashLoopError]) -> None:
-        super().__init__(message, errors)
-        self.faults = tuple(fault for error in errors for fault in error.faults)
-
-
-_GROUPS: dict[type[AgymError], type[AgymErrorGroup]] = {
-    EnvError: EnvErrorGroup,
-    WorkerDied: WorkerDiedGroup,
-    CrashLoopError: CrashLoopErrorGroup,
-}
 
 
 def group_errors(errors: Sequence[AgymError]) -> AgymErrorGroup:
@@ -390,9 +344,6 @@ def group_errors(errors: Sequence[AgymError]) -> AgymErrorGroup:
     message = str(errors[0])
     if others:
         message += f" (and {others} more {'failure' if others == 1 else 'failures'})"
-    for kind, group in _GROUPS.items():
-        if all(isinstance(error, kind) for error in errors):
-            return group(message, errors)
     return AgymErrorGroup(message, errors)
 
 

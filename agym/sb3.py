@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agym.api.options.environments import find_spec
 from agym.api.options.options import VecEnvOptions, parse_backend
-from agym.backends import Native
+from agym.backends import Vector
 from agym.core._system.extras import require
 from agym.core.hosts.factories import Factory
 from agym.core.planning.sampling import TrustedFactory, is_trusted, name_of
@@ -58,7 +58,7 @@ def make_vec_env(
         monitor_kwargs: For the monitor.
         wrapper_kwargs: For ``wrapper_class``.
         **options: For :class:`AgymVecEnv` too: ``backend="process"``, ``workers=8``, ... With
-            ``backend="native"`` all environments are one vector environment, which must support
+            ``backend="vector"`` all environments are one vector environment, which must support
             same-step autoreset, as ALE's does. It has no monitor; wrap it in ``VecMonitor``.
 
     Returns:
@@ -73,12 +73,12 @@ def make_vec_env(
     if seed is not None:
         check_count("seed", seed, least=0)
     all_options = _join(vec_env_kwargs, options)
-    if isinstance(parse_backend(all_options.get("backend", "auto")), Native):
+    if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
         _refuse_for_native(
             monitor_dir=monitor_dir, wrapper_class=wrapper_class, monitor_kwargs=monitor_kwargs,
             wrapper_kwargs=wrapper_kwargs,
         )  # fmt: skip
-        envs = _vec_env_class().native(env_id, n_envs, env_kwargs or {}, **all_options)
+        envs = _vec_env_class().vector(env_id, n_envs, env_kwargs or {}, **all_options)
         envs.seed(None if seed is None else seed + start_index)
         return envs
     made: AgymVecEnv = _env_util().make_vec_env(
@@ -112,9 +112,9 @@ def make_atari_env(
     """Make Atari environments as SB3's ``make_atari_env`` does; see :func:`make_vec_env`."""
     check_count("n_envs", n_envs)
     all_options = _join(vec_env_kwargs, options)
-    if isinstance(parse_backend(all_options.get("backend", "auto")), Native):
+    if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
         raise UsageError(
-            "make_atari_env wraps single environments, and backend='native' makes one VectorEnv of"
+            "make_atari_env wraps single environments, and backend='vector' makes one VectorEnv of"
             " all: take agym.sb3.make_vec_env"
         )
     made: AgymVecEnv = _env_util().make_atari_env(
@@ -143,7 +143,7 @@ def _refuse_for_native(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise UsageError(
-                f"{name} is for single environments, and backend='native' makes one VectorEnv of"
+                f"{name} is for single environments, and backend='vector' makes one VectorEnv of"
                 " all: put VecMonitor or another wrapper of SB3's over it"
             )
 

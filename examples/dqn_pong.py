@@ -204,7 +204,7 @@ class Game:
         options: dict[str, Any] = {"autoreset": "same_step", "infos": "none"}
         if rung.batched:
             many = partial(self.many, **self.rules)
-            return agym.make_async(many, rung.num_envs, backend="native", **options)
+            return agym.make_async(many, rung.num_envs, backend="vector", **options)
         backend = {"backend": "process", "workers": 1} if rung.overlap else {"backend": "serial"}
         return agym.make_async(partial(self.one, **self.rules), rung.num_envs, **backend, **options)
 
@@ -350,7 +350,7 @@ async def train(
 def play(game: Game, agent: Agent, seed: int) -> float:
     """Mean score of new games, without exploration."""
     many = partial(game.many, **game.rules, max_episode_steps=4_000)
-    with agym.make(many, WINDOW, backend="native", output="array") as envs:
+    with agym.make(many, WINDOW, backend="vector", output="array") as envs:
         observations, _ = envs.reset(seed=seed)
         scores, over = np.zeros(WINDOW), np.zeros(WINDOW, bool)
         while not over.all():  # those that are over hold still

@@ -4,7 +4,7 @@ python examples/ppo.py
 
 python examples/ppo.py --env-id Acrobot-v1 --num-envs 64 --backend process --groups 2
 
-python examples/ppo.py --env-id agym/CartPole-v1 --num-envs 1024 --backend native
+python examples/ppo.py --env-id agym/CartPole-v1 --num-envs 1024 --backend vector
 
 tensorboard --logdir runs
 
@@ -15,7 +15,7 @@ It can be laid beside CleanRL's ppo.py: the same network, loss and names. These 
   faster where there are cores for both. CartPole is so cheap that ``auto`` steps it in this thread,
   where nothing can overlap.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
-- ``--backend native`` steps all environments as one ``VectorEnv``: a rule book of agym's, or, for
+- ``--backend vector`` steps all environments as one ``VectorEnv``: a rule book of agym's, or, for
   comparison, ``--env-id envpool:CartPole-v1`` or ``sync:CartPole-v1`` (EnvPool's, Gymnasium's).
 
 Proximal policy optimization: https://arxiv.org/abs/1707.06347
@@ -79,7 +79,7 @@ class Args:
     """gradients are clipped to this norm"""
     groups: int = 1
     """groups of environments that take turns with the policy; 1 where all run in this thread"""
-    backend: Literal["auto", "serial", "thread", "process", "native"] = "auto"
+    backend: Literal["auto", "serial", "thread", "process", "vector"] = "auto"
     """where environments run, as in agym.make"""
     workers: int | None = None
     """worker processes; by default agym decides"""
@@ -229,7 +229,7 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
     rollouts = Rollouts(args.num_steps, args.num_envs, envs.single_observation_space.shape)
     # One group where nothing can overlap, and where all environments are one VectorEnv.
-    whole = envs.backend in ("serial", "native")
+    whole = envs.backend in ("serial", "vector")
     count = 1 if whole else min(args.groups, args.num_envs)
     groups = [Group(some) for some in envs.split(count)]
     obs, _ = await envs.reset(seed=args.seed)

@@ -140,7 +140,7 @@ async def with_batches(envs: agym.AsyncEnvs, phase: str, progress: Progress) -> 
     answers: Transcripts = [[] for _ in envs]
     observations, _ = await envs.reset()
     envs.send([question_of(phase, i, observation) for i, observation in enumerate(observations)])
-    async for batch in envs.ready(min_envs=max(1, len(envs) // 8)):
+    async for batch in envs.as_completed(min_envs=max(1, len(envs) // 8)):
         questions = {}
         for i, observation, over in zip(
             batch.env_ids, batch.observations, batch.terminated, strict=True

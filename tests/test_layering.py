@@ -185,7 +185,7 @@ REACHED = {
     "api/sb3/test_monitor_infos.py": {"_maker"},
     "api/test_assignment.py": {"_note"},
     "api/test_leases.py": {"_states"},
-    "api/test_rollout_buffer.py": {"_begin", "_wait"},
+    "api/test_step_buffer.py": {"_begin", "_wait"},
     "watching/live/test_limited_by.py": {"_metrics"},
     "watching/live/test_page.py": {"_host"},
     "watching/live/test_rough_treatment.py": {"_frames", "_host", "_loop"},

@@ -301,7 +301,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
                 self._warn()
         return self._batch_result(batch)
 
-    async def ready(
+    async def as_completed(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> AsyncIterator[Batch[Observations]]:
         """Yield batches until everything sent was received; see :meth:`recv`."""

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from agym.api.output import Output, make_output_format
 from agym.core._system.at_exit import close_at_exit
-from agym.core.engine.batches.out_target import RolloutBuffer
+from agym.core.engine.batches.out_target import StepBuffer
 from agym.core.engine.batches.results import Batch
 from agym.core.engine.calls.ticket import ReadyQueue, Ticket
 from agym.core.engine.engine import Engine
@@ -265,13 +265,13 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
             )
         return others[:count] if into is None else [*into]
 
-    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+    def step_buffer(self, steps: int) -> StepBuffer:
         """Make memory for some steps of all environments, which workers write into directly.
 
         Example:
             >>> import agym
             >>> with agym.make("CartPole-v1", 3, autoreset="next_step", output="array") as envs:
-            ...     buffer = envs.rollout_buffer(5)
+            ...     buffer = envs.step_buffer(5)
             ...     _ = envs.reset(seed=0, out=buffer[0])
             ...     for t in range(1, 5):
             ...         _ = envs.step(envs.action_space.sample(), out=buffer[t])
@@ -288,9 +288,9 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
             UsageError: Observations have no fixed size, or ``steps`` is no positive number.
         """
         if self._ids is not None:
-            raise UsageError("a rollout buffer is for all environments: take that of the whole")
+            raise UsageError("a step buffer is for all environments: take that of the whole")
         with self._waiter.lock:
-            return self._engine.rollout_buffer(check_count("steps", steps))
+            return self._engine.step_buffer(check_count("steps", steps))
 
     def stats(self) -> Stats:
         """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.

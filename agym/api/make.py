@@ -91,7 +91,7 @@ def make(
             without a version for the latest), an ``EnvSpec``, a factory, or a list of factories.
         num_envs: Number of environments, 1 by default; not needed for a list.
         backend: Where environments run: ``"serial"``, ``"thread"``, ``"process"``, ``"asyncio"``
-            (coroutine environments), ``"native"`` (a ``VectorEnv``), ``"ray"`` (a Ray cluster), an
+            (coroutine environments), ``"vector"`` (a ``VectorEnv``), ``"ray"`` (a Ray cluster), an
             object of :mod:`agym.backends` with that backend's own options, such as
             ``agym.backends.Process(pin=True)``, a subclass of
             :class:`~agym.backends.BackendSpec`, or ``"auto"``: ``"serial"``, unless another
@@ -187,7 +187,7 @@ def make_async(
     return envs
 
 
-def restore_envs(
+def load(
     path: str | os.PathLike[str], *, backend: BackendLike | None = None, workers: int | None = None
 ) -> Envs | AsyncEnvs:
     """Make the environments that ``envs.save(path)`` saved, and continue where they were.
@@ -199,7 +199,7 @@ def restore_envs(
         ...         observations, infos = envs.reset(seed=0)
         ...         envs.save(f"{folder}/run.agym")
         ...         expected = envs.step([0, 1]).observations
-        ...     with agym.restore_envs(f"{folder}/run.agym") as envs:
+        ...     with agym.load(f"{folder}/run.agym") as envs:
         ...         observations = envs.step([0, 1]).observations
         >>> bool((observations[0] == expected[0]).all())
         True
@@ -267,7 +267,7 @@ def envs_of(env: Any, caller: str = "agym.envs_of") -> Envs | AsyncEnvs:
             inner = next((found for found in inside if found is not None), None)
     remedy = "pass those of agym.make, agym.make_async, agym.make_vec or agym.sb3"
     if getattr(getattr(env, "unwrapped", None), "same_games", False):
-        remedy = "use agym.make_vec(..., backend='native'), which plays the same games"
+        remedy = "use agym.make_vec(..., backend='vector'), which plays the same games"
     raise UsageError(
         f"{caller} takes environments that agym runs, not {type(env).__name__}: {remedy}"
     )

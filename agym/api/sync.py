@@ -157,7 +157,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                 only these.
             out: Arrays for the result, which are also returned: arrays of shape ``(n, *shape)``,
                 nested as observations are, take the observations; a step of a
-                :meth:`rollout_buffer` takes rewards and flags as well.
+                :meth:`step_buffer` takes rewards and flags as well.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions, or of ``out``; nothing was sent.
@@ -230,7 +230,7 @@ class Envs(BaseEnvs[Observations, Actions]):
                     self._warn()
         return self._batch_result(batch)
 
-    def ready(
+    def as_completed(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> Iterator[Batch[Observations]]:
         """Yield batches until everything sent was received; see :meth:`recv`."""
@@ -351,7 +351,7 @@ class Envs(BaseEnvs[Observations, Actions]):
         return self._call(self._format.reset, self._begin_restore, snapshots, env_ids)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the whole run to a file, from which :func:`agym.restore_envs` continues it.
+        """Save the whole run to a file, from which :func:`agym.load` continues it.
 
         Raises:
             SnapshotError: The state of an environment cannot be copied.

@@ -5,7 +5,7 @@ Errors that agym raises on purpose are printed as one sentence, without a traceb
     exit code 0     done
               1     an environment or a worker failed, or an extra is missing
               2     invalid usage
-              3     agym replay: not reproduced
+              3     agym rerun: not reproduced
               130   Ctrl-C
 """
 
@@ -27,8 +27,8 @@ from agym.cli.play import EXAMPLES as PLAY_EXAMPLES
 from agym.cli.play import play_command
 from agym.cli.record import EXAMPLES as RECORD_EXAMPLES
 from agym.cli.record import record_command
-from agym.cli.replay import EXAMPLES as REPLAY_EXAMPLES
-from agym.cli.replay import replay
+from agym.cli.rerun import EXAMPLES as RERUN_EXAMPLES
+from agym.cli.rerun import rerun
 from agym.cli.serve import EXAMPLES as SERVE_EXAMPLES
 from agym.cli.serve import serve_command
 from agym.cli.trace import EXAMPLES as TRACE_EXAMPLES
@@ -61,7 +61,7 @@ app.command(epilog=DEMO_EXAMPLES)(demo)
 app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
 app.command("play", epilog=PLAY_EXAMPLES)(play_command)
 app.command("record", epilog=RECORD_EXAMPLES)(record_command)
-app.command(epilog=REPLAY_EXAMPLES)(replay)
+app.command(epilog=RERUN_EXAMPLES)(rerun)
 app.command("serve", epilog=SERVE_EXAMPLES)(serve_command)
 app.command("trace", epilog=TRACE_EXAMPLES)(trace_command)
 app.command("watch", epilog=WATCH_EXAMPLES)(watch_command)
@@ -84,5 +84,5 @@ def main(
     ] = False,
 ) -> None:
     """Run many Gymnasium environments concurrently."""
-    # Only what is replayed may have render_mode="human", which opens a window.
-    os.environ.update(headless(always=context.invoked_subcommand != "replay"))
+    # Only a rerun environment may have render_mode="human", which opens a window.
+    os.environ.update(headless(always=context.invoked_subcommand != "rerun"))

@@ -156,7 +156,7 @@ async def rollout(
         )
     if envs.tap.autoreset == "disabled" or envs.output != "array":
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
-    if groups == "auto" and envs.backend in ("serial", "native"):
+    if groups == "auto" and envs.backend in ("serial", "vector"):
         groups = 1  # nothing steps while the policy acts; and a VectorEnv has no halves
     alone = isinstance(policy, BatchedPolicy)
     act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy

@@ -107,7 +107,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self.metadata = {
             **book.metadata,
             "autoreset_mode": self._autoreset,
-            # How agym's native backend may pass a mask and seeds to `reset`.
+            # How agym's vector backend may pass a mask and seeds to `reset`.
             "reset_mask": True,
             "reset_seeds": "list",
         }
@@ -149,7 +149,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Refuse, and name the backend that has what an AgymVectorEnv has and this has not."""
-            remedy = ": agym.make_vec(..., backend='native') has it" if name in ENGINE_ONLY else ""
+            remedy = ": agym.make_vec(..., backend='vector') has it" if name in ENGINE_ONLY else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     @property

@@ -232,7 +232,7 @@ class BackendConformance:
                 wanted = theirs.step(actions)
                 ours.send(actions)
                 received = []
-                for batch in ours.ready(min_envs=2, max_envs=3):
+                for batch in ours.as_completed(min_envs=2, max_envs=3):
                     for row, i in enumerate(batch.env_ids):
                         got = [column[row] for column in batch[1:]]
                         assert_same(got, [column[i] for column in wanted])

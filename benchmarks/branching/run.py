@@ -3,7 +3,7 @@
 ::
 
     process 1   steps ── save ── operations ── a digest of each result      ends
-    process 2              └ restore_envs ── the same operations ── the same digests?
+    process 2              └ agym.load ── the same operations ── the same digests?
 
 Each process runs this module as a script.
 """
@@ -131,7 +131,7 @@ def main(job: dict[str, Any]) -> list[tuple[str, str]]:
             job["env_id"], job["num_envs"], backend="serial", autoreset="next_step", **job["kwargs"]
         )
     else:
-        restored = agym.restore_envs(job["path"], backend=job["backend"], workers=job["workers"])
+        restored = agym.load(job["path"], backend=job["backend"], workers=job["workers"])
         assert isinstance(restored, agym.Envs)
         envs = restored
     with envs:

@@ -87,22 +87,22 @@ class Default(System):
 
 
 class NativeVec(System):
-    """``agym.make_vec`` on its native backend."""
+    """``agym.make_vec`` on its vector backend."""
 
-    name = "agym.make_vec, native"
+    name = "agym.make_vec, vector"
 
     def make(self, work: Workload, workers: int) -> Any:
-        return agym.make_vec(work.env_id, work.num_envs, backend="native")
+        return agym.make_vec(work.env_id, work.num_envs, backend="vector")
 
 
 class NativeArrays(System):
-    """``agym.make`` with arrays, on its native backend."""
+    """``agym.make`` with arrays, on its vector backend."""
 
-    name = "agym.make, native, arrays"
+    name = "agym.make, vector, arrays"
 
     def make(self, work: Workload, workers: int) -> Any:
         return agym.make(
-            work.env_id, work.num_envs, backend="native", output="array", autoreset="next_step"
+            work.env_id, work.num_envs, backend="vector", output="array", autoreset="next_step"
         )
 
 

@@ -69,7 +69,7 @@ async def first_k(envs: agym.AsyncEnvs, seconds: float, k: int) -> np.ndarray:
     await envs.reset()
     end = time.perf_counter() + seconds
     envs.send(envs.action_space.sample())
-    async for batch in envs.ready(min_envs=k):
+    async for batch in envs.as_completed(min_envs=k):
         steps[batch.env_ids] += 1
         check(batch.observations, steps[batch.env_ids])
         if time.perf_counter() < end:

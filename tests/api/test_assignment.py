@@ -157,7 +157,7 @@ def test_closed() -> None:
 
 
 def test_a_batched_program() -> None:
-    with agym.make("CartPole-v1", 3, backend="native") as envs:
+    with agym.make("CartPole-v1", 3, backend="vector") as envs:
         envs.gravity = 1.6
         assert envs.gravity == [1.6] * 3
         with pytest.raises(AttributeError, match="gravty"):

@@ -138,7 +138,7 @@ async def test_the_tap_is_there_once_the_environments_are_open() -> None:
 def test_lost_environments_are_known() -> None:
     with agym.make([Tally] * 2, backend=FORK, workers=2) as envs:
         envs.reset()
-        with agym.chaos(envs[0], kill=1.0, ways=["kill"]) as chaos, pytest.raises(agym.WorkerDied):
+        with agym.chaos(envs[0], kill=1.0, ways=["kill"]) as chaos, pytest.raises(agym.AgymError):
             envs.step([0, 0])
         assert chaos.injected["kill"] == 2
         assert envs.tap.lost == (0, 1)

@@ -338,7 +338,7 @@ def test_plans_for_no_environment(case: str) -> None:
 def test_factories_that_make_no_program(case: str) -> None:
     factory = {"none": makes_no_program, "async": makes_a_program_later}[case]
     with pytest.raises(agym.UsageError, match=f"its factory {FACTORIES[case][1]}"):
-        agym.make(factory, 2, backend="native")
+        agym.make(factory, 2, backend="vector")
 
 
 def makes_no_program(num_envs: int) -> None:

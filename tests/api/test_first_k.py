@@ -131,9 +131,9 @@ def test_nobody_starves(api: str, setup: Setup) -> None:
 def test_ready_ends_with_the_last(api: str, setup: Setup) -> None:
     with played(api, setup.of(5), **setup.options) as envs:
         envs.reset()
-        assert list(envs.ready()) == []
+        assert list(envs.as_completed()) == []
         envs.send([0] * 5)
-        batches = list(envs.ready(min_envs=2, max_envs=2))
+        batches = list(envs.as_completed(min_envs=2, max_envs=2))
         assert [len(batch.env_ids) for batch in batches] == [2, 2, 1]
         assert sorted(i for batch in batches for i in batch.env_ids) == [*range(5)]
 
@@ -145,7 +145,7 @@ async def test_ready_goes_on_with_what_is_sent_meanwhile() -> None:
         await envs.reset()
         envs.send([0] * 4)
         steps = 0
-        async for batch in envs.ready(min_envs=2):
+        async for batch in envs.as_completed(min_envs=2):
             steps += len(batch.env_ids)
             if steps < 40:
                 envs.send([1] * len(batch.env_ids), batch.env_ids)
@@ -169,7 +169,7 @@ def test_the_three_modes(api: str, setup: Setup, mode: str) -> None:
         for k in range(8):
             expected = oracle.step([k] * 4)
             envs.send([k] * 4)
-            for batch in list(envs.ready(max_envs=3)):
+            for batch in list(envs.as_completed(max_envs=3)):
                 for row, i in enumerate(batch.env_ids):
                     for ours, theirs in zip(batch[1:5], expected[:4], strict=True):
                         assert ours.dtype == theirs.dtype

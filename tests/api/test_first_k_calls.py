@@ -65,7 +65,7 @@ async def test_several_that_iterate_share(consumers: int) -> None:
         got: list[list[float]] = []
 
         async def consume() -> None:
-            async for batch in envs.ready(max_envs=1):
+            async for batch in envs.as_completed(max_envs=1):
                 got.extend(rows(batch))
 
         tasks = [asyncio.create_task(consume()) for _ in range(consumers)]
@@ -153,7 +153,7 @@ async def test_cancelling_recv_loses_nothing_anywhere(setup: Setup, gates: Gates
         for turns in range(8):
             envs.send([1, 1, 1])
             assert await cancelled_after(turns, envs.recv()) is None
-            iteration = envs.ready()
+            iteration = envs.as_completed()
             assert await cancelled_after(turns, anext(iteration)) is None
             for path in gates.paths:
                 while not try_gate(path):  # noqa: ASYNC110

@@ -77,7 +77,7 @@ def test_several_that_raise(api: str, setup: Setup) -> None:
         while len(named) + len(got) < 5:
             try:
                 got += rows(envs.recv())
-            except agym.EnvError as error:
+            except (agym.EnvError, agym.AgymErrorGroup) as error:
                 named += error.env_ids
         assert sorted(named) == [0, 2, 4]
         assert sorted(got) == [[1, 1, 5], [3, 1, 6]]
@@ -219,7 +219,7 @@ async def test_closing_while_a_recv_waits() -> None:
         await envs.reset()
         envs.send([0, 0])
         waiting = [asyncio.create_task(envs.recv()) for _ in range(2)]
-        listening = asyncio.create_task(anext(envs.ready()))
+        listening = asyncio.create_task(anext(envs.as_completed()))
         while len(keeper.waiting) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
         await envs.aclose()

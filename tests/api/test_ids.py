@@ -148,7 +148,7 @@ def test_without_a_version_it_is_the_latest(folder: Path) -> None:
             if sides == 20:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    with agym.make(env_id, 2, backend="native") as envs:
+                    with agym.make(env_id, 2, backend="vector") as envs:
                         assert [*envs.reset()[0]] == [20, 20]
         print("done")
     """.replace("IDS", repr(IDS))

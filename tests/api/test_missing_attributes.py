@@ -41,9 +41,9 @@ def probe(envs: Any) -> None:
         envs.get_attr("nothing")
     for ask in (envs.call, envs[0].call):
         for name in ("nothing", "unwrapped.nothing", "nothing.more"):
-            with pytest.raises(agym.EnvError, match=r"AttributeError: .*nothing"):
+            with pytest.raises(agym.AgymError, match=r"AttributeError: .*nothing"):
                 ask(name)
-    with pytest.raises(agym.EnvError, match="AttributeError"):
+    with pytest.raises(agym.AgymError, match="AttributeError"):
         envs.set_attr("nothing.more", 5)
 
 
@@ -71,9 +71,9 @@ async def test_coroutines(setup: dict[str, Any], tmp_path: Path) -> None:
     async with agym.make_async(AsyncTally, 2, on_fault=policy, **setup) as envs:
         await envs.reset()
         for name in ("nothing", "unwrapped.nothing"):
-            with pytest.raises(agym.EnvError, match=r"AttributeError: .*nothing"):
+            with pytest.raises(agym.AgymError, match=r"AttributeError: .*nothing"):
                 await envs.call(name)
-            with pytest.raises(agym.EnvError):
+            with pytest.raises(agym.AgymError):
                 await envs[1].call(name)
             with pytest.raises(AttributeError):
                 await envs.get_attr(name)
@@ -81,7 +81,7 @@ async def test_coroutines(setup: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_programs(tmp_path: Path) -> None:
-    with agym.make(VectorTally, 2, backend="native") as envs:
+    with agym.make(VectorTally, 2, backend="vector") as envs:
         envs.reset()
         probe(envs)
         is_fine(envs, tmp_path)
@@ -124,7 +124,7 @@ def test_a_method_that_wants_an_attribute_is_a_fault(setup: dict[str, Any], tmp_
     policy = agym.FaultPolicy(capsule_dir=tmp_path)
     with agym.make(Poorly, 2, on_fault=policy, **setup) as envs:
         envs.reset()
-        with pytest.raises(agym.EnvError, match=r"own doing.*agym replay"):
+        with pytest.raises(agym.AgymError, match=r"own doing.*agym rerun"):
             envs.call("method")
         assert [env.faults for env in envs.stats().envs] == [1, 1]
         assert len(list(tmp_path.iterdir())) == 2

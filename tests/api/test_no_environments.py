@@ -45,7 +45,7 @@ def test_the_latest_observations_also_behind_steps_of_some(setup: Setup) -> None
 
 @each_api
 def test_native(api: str) -> None:
-    with played(api, "CartPole-v1", 4, backend="native", workers=2) as envs:
+    with played(api, "CartPole-v1", 4, backend="vector", workers=2) as envs:
         first = envs.reset(seed=0).observations
         assert (envs.reset(env_ids=[]).observations == first).all()
         assert envs.step([], env_ids=[]).observations.shape == (0, 4)

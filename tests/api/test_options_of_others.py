@@ -115,7 +115,7 @@ def test_refused_by_those_of_stable_baselines3(name: str) -> None:
     for make in (
         partial(agym.sb3.make_vec_env, Swallows, 2, **{name: 3}),
         partial(agym.sb3.make_vec_env, Swallows, 2, vec_env_kwargs={name: 3}),
-        partial(agym.sb3.make_vec_env, VectorTally, 2, backend="native", **{name: 3}),
+        partial(agym.sb3.make_vec_env, VectorTally, 2, backend="vector", **{name: 3}),
         partial(agym.sb3.make_atari_env, Swallows, 2, **{name: 3}),
         partial(agym.sb3.AgymVecEnv, [Tally], **{name: 3}),
     ):
@@ -268,8 +268,8 @@ class Takes(VectorTally):
 
 def test_programs_have_threads_and_batches_of_their_own() -> None:
     with agym.make(
-        Takes, 4, backend="native", autoreset="next_step", batch_size=4, num_threads=3
+        Takes, 4, backend="vector", autoreset="next_step", batch_size=4, num_threads=3
     ) as envs:
         assert envs.num_threads == [3] * 4
     with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
-        agym.make(Takes, backend="native", n_envs=4)
+        agym.make(Takes, backend="vector", n_envs=4)

@@ -36,7 +36,7 @@ def test_a_file(tmp_path: Path) -> None:
         play(envs, 9, seed=1)
         envs[1].snapshot().save(path)
         once = envs[1].step(2)
-        loaded = agym.load_snapshot(path)
+        loaded = agym.Snapshot.load(path)
         assert loaded.versions["agym"]
         assert "step 9: the attributes" in str(loaded)
         envs[0].restore(loaded)
@@ -47,20 +47,20 @@ def test_a_file(tmp_path: Path) -> None:
 def test_what_is_no_file_of_a_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "middle.agym"
     with pytest.raises(agym.UsageError, match="cannot be read"):
-        agym.load_snapshot(path)
+        agym.Snapshot.load(path)
     path.write_bytes(b"hello")
     with pytest.raises(agym.UsageError, match="is not an agym snapshot"):
-        agym.load_snapshot(path)
+        agym.Snapshot.load(path)
     with agym.make("CartPole-v1", 1) as envs:
         envs.reset(seed=1)
         envs[0].snapshot().save(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
     with pytest.raises(agym.UsageError, match="damaged"):
-        agym.load_snapshot(path)
+        agym.Snapshot.load(path)
     path.write_bytes(whole.replace(b'"agym_snapshot": 1', b'"agym_snapshot": 9'))
     with pytest.raises(agym.UsageError, match="update this one"):
-        agym.load_snapshot(path)
+        agym.Snapshot.load(path)
 
 
 CONTINUE = """
@@ -69,7 +69,7 @@ import numpy as np
 import agym
 
 if __name__ == "__main__":
-    with agym.restore_envs(sys.argv[1]) as envs:
+    with agym.load(sys.argv[1]) as envs:
         rng = np.random.default_rng(2)
         results = [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(100)]
         with open(sys.argv[2], "wb") as file:
@@ -97,7 +97,7 @@ async def test_a_whole_run_of_async_environments(tmp_path: Path) -> None:
         await envs.reset(seed=1)
         await envs.save(path)
         once = [await envs.step([0, 1, 2]) for _ in range(30)]
-    restored = agym.restore_envs(path, backend="serial")
+    restored = agym.load(path, backend="serial")
     assert isinstance(restored, agym.AsyncEnvs)
     async with restored as envs:
         assert envs.backend == "serial"
@@ -111,8 +111,8 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         with pytest.raises(agym.UsageError, match="save the whole"):
             envs.split(2)[0].save(path)
         envs[0].snapshot().save(path)
-    with pytest.raises(agym.UsageError, match=r"not a run: use agym\.load_snapshot"):
-        agym.restore_envs(path)
+    with pytest.raises(agym.UsageError, match=r"not a run: use agym\.Snapshot\.load"):
+        agym.load(path)
     with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
         vector.reset(seed=1)
         with pytest.raises(agym.UsageError, match="only the environments of"):
@@ -130,16 +130,16 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is not an agym snapshot"),
         (b'{"agym_snapshot": 1, "bytes": 3, "crc32": 0}\nab', "is damaged"),
         (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer agym"),
-        (b'{"agym_run": 1}\n', r"is a run, not a snapshot: use agym\.restore_envs"),
+        (b'{"agym_run": 1}\n', r"is a run, not a snapshot: use agym\.load"),
     ],
 )
 def test_other_files(content: bytes, error: str, tmp_path: Path) -> None:
     path = tmp_path / "file.agym"
     path.write_bytes(content)
     with pytest.raises(agym.UsageError, match=error):
-        agym.load_snapshot(path)
+        agym.Snapshot.load(path)
     with pytest.raises(agym.UsageTypeError, match="path=None is not a path"):
-        agym.load_snapshot(None)  # type: ignore[arg-type]
+        agym.Snapshot.load(None)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def assert_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer agym"):
-        agym.load_snapshot(path)
+        agym.Snapshot.load(path)
 
 
 @pytest.mark.full

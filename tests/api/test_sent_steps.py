@@ -1,6 +1,6 @@
 """A step that was sent excludes other steps until it is received, whether or not it has ended.
 
-The conformance kit says so of the async API on every backend; here are the sync API, the native
+The conformance kit says so of the async API on every backend; here are the sync API, the vector
 backend, groups, and steps that fail.
 """
 
@@ -15,7 +15,7 @@ import agym
 from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import Setup, each_api, everywhere, played
 
-NATIVE = {"backend": "native"}
+VECTOR = {"backend": "vector"}
 
 
 @everywhere
@@ -53,7 +53,7 @@ def test_no_other_step_before_it_is_received(api: str, setup: Setup, ended: bool
 
 @each_api
 def test_native(api: str) -> None:
-    with played(api, "CartPole-v1", 4, **NATIVE, workers=2) as envs:
+    with played(api, "CartPole-v1", 4, **VECTOR, workers=2) as envs:
         envs.reset(seed=0)
         for ended in (False, True):
             envs.send([1] * 4)

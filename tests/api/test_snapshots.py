@@ -67,13 +67,13 @@ def test_it_goes_on_elsewhere(options: dict[str, Any], env: Any) -> None:
     assert snapshots[0].way == ("actions" if env is Cornered else "attributes")
 
 
-RULES: dict[str, Any] = {"backend": "native", "engine": "python"}
+RULES: dict[str, Any] = {"backend": "vector", "engine": "python"}
 KINDS = [
     *[pytest.param(Drifting, *option.values, id=str(option.id)) for option in BACKENDS],
     pytest.param(Cornered, {"backend": "serial", "on_fault": "replay"}, id="actions"),
     pytest.param(Words, {"backend": "asyncio"}, id="asyncio"),
     pytest.param(Words, {"backend": FORK, "workers": 2}, id="process-coroutines"),
-    pytest.param("agym/FrozenLake-v1", RULES, id="native"),
+    pytest.param("agym/FrozenLake-v1", RULES, id="vector"),
     pytest.param("agym/FrozenLake-v1", {"backend": "serial"}, id="rules"),
 ]
 
@@ -236,7 +236,7 @@ async def test_coroutine_environments(backend: Any) -> None:
 
 @each_mode
 def test_a_program_of_rules(mode: str) -> None:
-    options: dict[str, Any] = {"backend": "native", "engine": "python", "autoreset": mode}
+    options: dict[str, Any] = {"backend": "vector", "engine": "python", "autoreset": mode}
     with agym.make("agym/FrozenLake-v1", 6, **options) as envs:
         envs.reset(seed=3)
         latest = play(envs, 30, seed=1)[-1]
@@ -297,7 +297,7 @@ class Resumable(VectorEnv[Any, Any, Any]):
 
 
 def test_methods_of_one_kind_are_not_given_states_of_another() -> None:
-    with agym.make(Steps, 2) as coroutines, agym.make(Resumable, 2, backend="native") as programs:
+    with agym.make(Steps, 2) as coroutines, agym.make(Resumable, 2, backend="vector") as programs:
         for envs, others in ((coroutines, programs), (programs, coroutines)):
             envs.reset(seed=1)
             others.reset(seed=1)
@@ -308,7 +308,7 @@ def test_methods_of_one_kind_are_not_given_states_of_another() -> None:
 
 
 def test_programs_that_cannot_say_so() -> None:
-    with agym.make("CartPole-v1", 2, backend="native") as envs:
+    with agym.make("CartPole-v1", 2, backend="vector") as envs:
         envs.reset(seed=1)
         with pytest.raises(agym.SnapshotError, match="has no get_state"):
             envs.snapshot()
@@ -390,7 +390,9 @@ def test_workers_learn_what_is_registered_later() -> None:
         envs.reset(seed=1)
         with pytest.raises(agym.SnapshotError, match="a simulator cannot be pickled"):
             envs.snapshot()
-        agym.snapshots.register(Outside, lambda one: one.at, lambda one, at: setattr(one, "at", at))
+        agym.snapshot_codecs.register(
+            Outside, lambda one: one.at, lambda one, at: setattr(one, "at", at)
+        )
         play(envs, 3, seed=1)
         snapshots = envs.snapshot()
         once = play(envs, 9, seed=2)

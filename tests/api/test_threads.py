@@ -112,7 +112,7 @@ def test_send_and_recv_in_threads(setup: str) -> None:
 
         def work(own: list[int]) -> None:
             envs.send([1] * len(own), env_ids=own)
-            for batch in envs.ready():
+            for batch in envs.as_completed():
                 with lock:
                     received.extend(batch.env_ids)
 

@@ -50,7 +50,7 @@ def test_a_number_out_of_bounds(line: str, monkeypatch: pytest.MonkeyPatch) -> N
     [
         (["play", "CartPole-v1", "--fps", "inf"], "--fps inf must be a finite number"),
         (["watch", "CartPole-v1", "--speed", "inf"], "--speed inf must be a finite number"),
-        (["replay", "a.agym", "--timeout", "inf"], "--timeout inf must be a finite number"),
+        (["rerun", "a.agym", "--timeout", "inf"], "--timeout inf must be a finite number"),
         (["record", "CartPole-v1", "-o", "no/such/a.gif"], "no folder"),
         (["record", "CartPole-v1", "-o", "folder.mp4"], "Is a directory"),
         (["record", "CartPole-v1", "-n2", "--single", "-o", "each.mp4"], "Is a directory"),

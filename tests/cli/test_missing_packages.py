@@ -15,7 +15,7 @@ MAKES = {
     "make": 'agym.make("ALE/Pong-v5", 2)',
     "async": 'agym.make_async("ALE/Pong-v5", 2, backend="process")',
     "vector": 'agym.make_vec("ALE/Pong-v5", 2)',
-    "native": 'agym.make("ALE/Pong-v5", 2, backend="native")',
+    "vector-backend": 'agym.make("ALE/Pong-v5", 2, backend="vector")',
     "plan": 'agym.plan("ALE/Pong-v5", 2)',
 }
 
@@ -134,5 +134,5 @@ def test_gymnasium_names_what_its_own_environments_need(
     tmp_path: Path, call: str, package: str, hint: str, backend: str
 ) -> None:
     out = refused(tmp_path, f"{call[:-1]}, backend={backend})", package)
-    assert out.startswith("EnvError")
+    assert out.startswith("AgymErrorGroup")
     assert hint in out

@@ -113,7 +113,7 @@ def test_one_environment_is_one_group() -> None:
     assert [next(group_counts(groups, 1)) for groups in ("auto", 2)] == [1, 1]
 
 
-@pytest.mark.parametrize("backend", ["serial", "native"])
+@pytest.mark.parametrize("backend", ["serial", "vector"])
 async def test_where_nothing_overlaps_there_is_one_group(backend: str) -> None:
     async with agym.make_async("agym/CartPole-v1", 4, backend=backend) as envs:
         rollouts = await first(3, envs, lean, 5, groups="auto", seed=0)

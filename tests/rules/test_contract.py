@@ -520,10 +520,10 @@ def played(envs: Any) -> Any:
     return seen
 
 
-@pytest.mark.parametrize("backend", ["serial", "thread", "process", "native"])
+@pytest.mark.parametrize("backend", ["serial", "thread", "process", "vector"])
 def test_an_id_in_every_backend(env_id: str, backend: Any) -> None:
     expected = played(agym.vectorize(Everything, 3, goal=30, max_episode_steps=9, engine="python"))
-    options: Any = {"engine": "python"} if backend == "native" else {}
+    options: Any = {"engine": "python"} if backend == "vector" else {}
     with agym.make(
         env_id, 3, backend=backend, autoreset="next_step", output="array", **options
     ) as envs:
@@ -532,7 +532,7 @@ def test_an_id_in_every_backend(env_id: str, backend: Any) -> None:
 
 def test_an_id_in_make_vec(env_id: str) -> None:
     expected = played(agym.vectorize(Everything, 3, goal=30, max_episode_steps=9, engine="python"))
-    envs = agym.make_vec(env_id, 3, backend="native")
+    envs = agym.make_vec(env_id, 3, backend="vector")
     assert same_values(played(envs), expected)
     envs.close()
 
@@ -552,7 +552,7 @@ def test_an_id_must_be_text() -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("backend", ["native", "process"])
+@pytest.mark.parametrize("backend", ["vector", "process"])
 def test_rules_of_a_script_in_worker_processes(tmp_path: Path, backend: str) -> None:
     code = f"""
     import agym

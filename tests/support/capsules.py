@@ -63,16 +63,16 @@ def with_head(path: Path, **changes: Any) -> Path:
     return path
 
 
-def replay(folder: Path, capsule: Capsule) -> Result:
+def rerun(folder: Path, capsule: Capsule) -> Result:
     """Replay in this process."""
-    return CliRunner().invoke(app, ["replay", str(write_capsule(folder, capsule))])
+    return CliRunner().invoke(app, ["rerun", str(write_capsule(folder, capsule))])
 
 
-def replay_apart(
+def rerun_apart(
     path: Path, *options: str, typed: str = "", folder: Path | None = None
 ) -> tuple[int, str, str]:
     """Replay in another process: exit code, output, errors."""
-    command = [sys.executable, "-m", "agym", "replay", str(path), *options]
+    command = [sys.executable, "-m", "agym", "rerun", str(path), *options]
     done = subprocess.run(
         command, input=typed, capture_output=True, text=True, timeout=patience(6),
         cwd=folder or path.parent, env=ENVIRONMENT,
@@ -89,7 +89,7 @@ def at_terminal(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[by
     """Replay in another process that has a terminal; gives our end of that."""
     terminal, end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "agym", "replay", str(path), *options],
+        [sys.executable, "-m", "agym", "rerun", str(path), *options],
         stdin=end, stdout=end, stderr=end, env={**ENVIRONMENT, "TERM": "xterm"},
     )  # fmt: skip
     os.close(end)

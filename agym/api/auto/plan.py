@@ -44,7 +44,7 @@ NOT_PLANNED = {
     "overlap": "a plan compares batches alone: where you compute meanwhile, name backend='process'",
 }
 
-OTHER_GAMES = "plays other games from the same seed: choose it with backend='native'"
+OTHER_GAMES = "plays other games from the same seed: choose it with backend='vector'"
 
 
 def plan(
@@ -90,7 +90,7 @@ def plan(
     """
     check_option_names(env_kwargs, OPTION_NAMES, where="agym.plan", instead=NOT_PLANNED, env=env)
     if is_vector(env):
-        raise UsageError("a VectorEnv runs only on backend='native': there is no choice")
+        raise UsageError("a VectorEnv runs only on backend='vector': there is no choice")
     check_flag("blocking", blocking)
     check_flag("verify", verify)
     factories = make_factories(env, num_envs, env_kwargs)
@@ -113,12 +113,12 @@ def plan(
 
 def _with_native(made: Plan, *, same: bool) -> Plan:
     """Add the vector environment that an id has; it is chosen if it plays the ``same`` games."""
-    native = Candidate("native", None, remark="" if same else OTHER_GAMES)
-    made = replace(made, candidates=(*made.candidates, native))
+    vector = Candidate("vector", None, remark="" if same else OTHER_GAMES)
+    made = replace(made, candidates=(*made.candidates, vector))
     if not same or made.chosen.workers is not None:
         return made
-    why = "native: it steps all games at once, and plays the same games as single environments."
-    return replace(made, chosen=native, why=why)
+    why = "vector: it steps all games at once, and plays the same games as single environments."
+    return replace(made, chosen=vector, why=why)
 
 
 def verified(made: Plan, factories: list[Factory], *, workers_wanted: bool) -> Plan:

@@ -18,7 +18,7 @@ from agym.api.options.environments import (
 )
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
-from agym.core.backends.options import SPECS, Asyncio, Auto, BackendSpec, Native, ProcessWithCaller
+from agym.core.backends.options import SPECS, Asyncio, Auto, BackendSpec, ProcessWithCaller, Vector
 from agym.core.backends.pool import open_pool
 from agym.core.backends.port import BackendOptions
 from agym.core.engine.engine import Engine
@@ -55,10 +55,10 @@ def build(
         UsageError: The environment and the options are incompatible.
     """
     spec, policy = _spec_for(env, num_envs, env_kwargs, options), options.fault_policy
-    native = isinstance(spec, Native)
-    check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=native)
+    vector = isinstance(spec, Vector)
+    check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=vector)
     factories: Sequence[Factory]
-    if native:
+    if vector:
         _check_native(env, policy, options.info_policy)
         factories = make_vector_factories(env, num_envs, env_kwargs, spec.workers)
     else:
@@ -100,15 +100,15 @@ def _spec_for(
         if is_coroutine_env(_class_of(env)):
             return Asyncio()
         if num_envs not in (None, 1) and allows_native(options) and same_games(env, env_kwargs):
-            return Native()
-    if not is_vector(env) or isinstance(spec, Native) or spec.name not in SPECS:
+            return Vector()
+    if not is_vector(env) or isinstance(spec, Vector) or spec.name not in SPECS:
         return spec
     if not isinstance(spec, Auto):
         raise UsageError(
             f"{_name_of(env)} is a VectorEnv, which"
-            f" backend={spec.name!r} cannot run: take backend='native'"
+            f" backend={spec.name!r} cannot run: take backend='vector'"
         )
-    return Native(workers=spec.workers)
+    return Vector(workers=spec.workers)
 
 
 def _choose(
@@ -174,7 +174,7 @@ def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
     if infos.counts:
         option = "episode_stats" if infos.episode_stats else "infos='episode'"
         raise UsageError(
-            f"{option} follows single environments, and those of backend='native' are one"
+            f"{option} follows single environments, and those of backend='vector' are one"
             " VectorEnv: put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or"
             " VecMonitor over agym.sb3, or take backend='process'"
         )
@@ -182,7 +182,7 @@ def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
         option = "capsule_dir" if policy.capsule_dir is not None else f"retry={policy.retry}"
         option = "on_fault='replay'" if policy.mode == "replay" else option
         raise UsageError(
-            f"{option} plays the episode of one environment again, and those of backend='native'"
+            f"{option} plays the episode of one environment again, and those of backend='vector'"
             " are one VectorEnv: take on_fault='restart' alone, or backend='process'"
         )
     if policy.tolerant and isinstance(env, VectorEnv):

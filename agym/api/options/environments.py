@@ -95,20 +95,20 @@ def make_vector_factories(
         spec = find_spec(env)
         if spec.vector_entry_point is None:
             raise UsageError(
-                f"env={spec.id!r} has no vector_entry_point, which backend='native' makes: take"
+                f"env={spec.id!r} has no vector_entry_point, which backend='vector' makes: take"
                 " backend='process', 'thread' or 'serial'"
             )
         return [VectorFactory(spec, env_kwargs)] * n
     if not callable(env):
         raise UsageError(
-            f"backend='native' takes an id, an EnvSpec, a VectorEnv, or one factory of those that"
+            f"backend='vector' takes an id, an EnvSpec, a VectorEnv, or one factory of those that"
             f" takes num_envs=, not {type(env).__name__}: take backend='process' for a list of"
             " factories"
         )
     factory = VectorFactory(env, env_kwargs)
     if not factory.takes("num_envs"):
         raise UsageError(
-            f"env={env!r} does not take num_envs=, with which backend='native' makes a VectorEnv:"
+            f"env={env!r} does not take num_envs=, with which backend='vector' makes a VectorEnv:"
             " add that argument, or take backend='process' for single environments"
         )
     return [factory] * n

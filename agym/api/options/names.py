@@ -64,7 +64,7 @@ NESTED = {
     "recycle_rss_mb": _RECYCLE.format("rss_mb"),
 }
 
-# Keywords of vector environments such as EnvPool's and ALE's (``backend="native"``).
+# Keywords of vector environments such as EnvPool's and ALE's (``backend="vector"``).
 VECTOR_KEYWORDS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
 
 # The similarity at which a keyword is taken for a misspelt option rather than an environment's.

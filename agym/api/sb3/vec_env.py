@@ -100,7 +100,7 @@ class AgymVecEnv(VecEnv):
         self._open(build(factories, None, {}, all_options, sample=sample))
 
     @classmethod
-    def native(
+    def vector(
         cls, env: EnvLike, num_envs: int, env_kwargs: dict[str, Any], **options: Any
     ) -> Self:
         """Make environments of one vector environment; :func:`agym.sb3.make_vec_env` does this."""

@@ -44,8 +44,8 @@ from agym.core.protocol.infos.vector_infos import VectorInfos
 from agym.core.protocol.messages.operations import Call, Render
 from agym.core.protocol.typing import Array
 from agym.errors import (
+    AgymErrorGroup,
     EnvError,
-    EnvErrorGroup,
     InvalidResult,
     RemoteTraceback,
     SpaceMismatchError,
@@ -148,7 +148,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._pending: list[Ticket] = []
         try:
             self.runner = Envs(engine, "array")
-        except EnvError as error:
+        except (EnvError, AgymErrorGroup) as error:
             _raise_env_error(error)
         except SpaceMismatchError as error:
             if observation_mode != "same" or "observation_space" not in str(error):
@@ -234,7 +234,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self._check_idle("step_async")
         try:
             result = self.runner._step(actions)
-        except EnvError as error:
+        except (EnvError, AgymErrorGroup) as error:
             _raise_env_error(error)
         return (*result[:4], self._batch_infos(result.infos))
 
@@ -424,17 +424,19 @@ def _with_own_errors(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function; environments' errors are raised as Gymnasium does."""
     try:
         return function(*arguments)
-    except EnvError as error:
+    except (EnvError, AgymErrorGroup) as error:
         _raise_env_error(error)
 
 
-def _raise_env_error(error: EnvError) -> NoReturn:
+def _raise_env_error(error: EnvError | AgymErrorGroup) -> NoReturn:
     """Raise the environment's own error, after logging it as Gymnasium does.
 
     Unlike the logged text says, the environment is not shut down: it can be used after a reset.
     """
-    group = error.exceptions if isinstance(error, EnvErrorGroup) else [error]
+    group = error.exceptions if isinstance(error, AgymErrorGroup) else [error]
     raised = [one for one in group if isinstance(one, EnvError)]
+    if len(raised) < len(group):  # a worker died, too, of which Gymnasium has no error
+        raise error
     for one in raised:
         logger.error(f"Received the following error from Worker-{one.env_id} - Shutting it down")
         logger.error("%s", _traceback(one))

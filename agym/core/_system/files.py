@@ -95,9 +95,9 @@ FORMAT = 1
 
 # The kinds of files, and what reads each.
 READERS = {
-    "snapshot": "agym.load_snapshot",
-    "run": "agym.restore_envs",
-    "capsule": "`agym replay`",
+    "snapshot": "agym.Snapshot.load",
+    "run": "agym.load",
+    "capsule": "`agym rerun`",
 }
 
 # The kind and the format of a file, and all of its head around the checksum.

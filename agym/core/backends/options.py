@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, get_args
 from agym.core.protocol.arguments import check_choice, check_count, check_flag, is_number
 from agym.errors import UsageError
 
-BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "native", "ray"]
+BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "vector", "ray"]
 StartMethod = Literal["spawn", "forkserver", "fork"]
 Strategy = Literal["spread", "pack"]
 
@@ -133,20 +133,20 @@ class Thread(BackendSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Native(BackendSpec):
+class Vector(BackendSpec):
     """Runs environments as one ``VectorEnv``, or as one per worker, each in a thread.
 
     Example:
         >>> import agym
         >>> from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-        >>> backend = agym.backends.Native(workers=2)
+        >>> backend = agym.backends.Vector(workers=2)
         >>> with agym.make(CartPoleVectorEnv, 64, backend=backend, output="array") as envs:
         ...     observations, infos = envs.reset(seed=0)
         >>> observations.shape
         (64, 4)
     """
 
-    name = "native"
+    name = "vector"
     port = "agym.core.backends.vector.VectorPool"
 
 
@@ -315,7 +315,7 @@ class Ray(LoopSpec):
 
 
 SPECS: dict[str, type[BackendSpec]] = {
-    spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Native, Ray)
+    spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Vector, Ray)
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from agym.core._system.defer_signals import Interruptible
 from agym.core.backends.pool import Pool
 from agym.core.engine.batches.actions import Cut
-from agym.core.engine.batches.out_target import OutTarget, RolloutBuffer
+from agym.core.engine.batches.out_target import OutTarget, StepBuffer
 from agym.core.engine.batches.results import Batch, StepResult
 from agym.core.engine.calls.collector import STEPPING, Collector
 from agym.core.engine.calls.dispatcher import Dispatcher
@@ -329,7 +329,7 @@ class Engine:
         whole = ticket.kind is Step and ticket.ready is None and ticket.deadline is None
         return max(1, ticket.remaining) if whole else 1
 
-    def rollout_buffer(self, steps: int) -> RolloutBuffer:
+    def step_buffer(self, steps: int) -> StepBuffer:
         """Make memory for some steps, which hosts write into directly.
 
         Raises:
@@ -433,7 +433,7 @@ class Engine:
 
         Raises:
             UsageError: It cannot.
-            BusyError: It is a step of a rollout buffer that is still being written.
+            BusyError: It is a step of a step buffer that is still being written.
         """
         if out is None:
             return None
@@ -444,7 +444,7 @@ class Engine:
             tickets = self._dispatcher.tickets.values()
             if any(ticket.plane == target.plane for ticket in tickets):
                 raise BusyError(
-                    "this step of the rollout buffer is still being written: await that first, or"
+                    "this step of the step buffer is still being written: await that first, or"
                     " take another"
                 )
         return target

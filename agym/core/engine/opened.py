@@ -31,7 +31,7 @@ class Opened:
         table: The slot table.
         batches: Builds results from it.
         rows: Reads actions from it.
-        buffers: The rollout buffers.
+        buffers: The step buffers.
     """
 
     table: SlotTable

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -82,13 +82,33 @@ class Snapshot:
         return f"<Snapshot of {self.env}, episode {episode}, step {self.state.steps}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, for :func:`agym.load_snapshot`.
+        """Write it to a file, for :func:`agym.Snapshot.load`.
 
         Raises:
             UsageError: The file cannot be written, or the environment's state cannot be pickled.
         """
         head = {"env": self.env, "way": self.way, "versions": self.versions}
         write_pickle("snapshot", path, self, head)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a snapshot. **Only open files that you trust:** unpickling one runs code from it.
+
+        Example:
+            >>> import agym, tempfile
+            >>> with agym.make("CartPole-v1", 1) as envs, tempfile.TemporaryDirectory() as folder:
+            ...     observations, infos = envs.reset(seed=0)
+            ...     envs[0].snapshot().save(f"{folder}/middle.agym")
+            ...     agym.Snapshot.load(f"{folder}/middle.agym")
+            <Snapshot of CartPole-v1, episode 1, step 0>
+
+        Raises:
+            UsageError: The file cannot be read, is damaged, or is not a snapshot.
+        """
+        snapshot, _ = read_pickle("snapshot", path)
+        if not isinstance(snapshot, cls):
+            raise UsageError(f"{path} is not a snapshot of agym")
+        return snapshot
 
     def check(self, description: Description, env_id: int) -> None:
         """Refuse to be restored in another kind of environment.
@@ -157,26 +177,6 @@ def _equal(one: Any, other: Any) -> bool:
     with suppress(Exception):
         return dumps(one) == dumps(other)
     return False
-
-
-def load_snapshot(path: str | os.PathLike[str]) -> Snapshot:
-    """Read a snapshot. **Only open files that you trust:** unpickling one runs code from it.
-
-    Example:
-        >>> import agym, tempfile
-        >>> with agym.make("CartPole-v1", 1) as envs, tempfile.TemporaryDirectory() as folder:
-        ...     observations, infos = envs.reset(seed=0)
-        ...     envs[0].snapshot().save(f"{folder}/middle.agym")
-        ...     agym.load_snapshot(f"{folder}/middle.agym")
-        <Snapshot of CartPole-v1, episode 1, step 0>
-
-    Raises:
-        UsageError: The file cannot be read, is damaged, or is not a snapshot.
-    """
-    snapshot, _ = read_pickle("snapshot", path)
-    if not isinstance(snapshot, Snapshot):
-        raise UsageError(f"{path} is not a snapshot of agym's")
-    return snapshot
 
 
 def snapshots_of(

@@ -63,7 +63,7 @@ UNRECORDED = (
     "Its episode could be replayed, but its actions were not recorded: they are from the next reset"
     " on, so reset it and try again; with on_fault='replay' they are from the start"
 )
-REMEDY = "Or give it get_state and set_state, or say how by agym.snapshots.register"
+REMEDY = "Or give it get_state and set_state, or say how by agym.snapshot_codecs.register"
 
 OTHER_REPLAY = "its replay came to another observation"
 

@@ -10,10 +10,10 @@ yet::
     planes[0:2]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
     planes[2:5]   (final       [leaf][n, ...]  only with same-step autoreset)   host writes
     planes[5:9]     large whole batches, each leased by the caller
-    planes[9:]      rollout buffers, one plane per step
+    planes[9:]      step buffers, one plane per step
 
 ``engine/batches/builder.py`` records in which plane each row is, and decides which planes are
-leased. A rollout buffer has memory of its own, which is added while environments run
+leased. A step buffer has memory of its own, which is added while environments run
 (``engine/batches/out_target.py``). Each of the first five planes has room for infos that are
 numbers (``protocol/infos/info_table.py``). The others share that of the first, because infos are
 read as soon as a batch is returned.
@@ -34,7 +34,7 @@ from agym.core.protocol.space_layout import Layout
 from agym.core.protocol.typing import Array
 
 # Planes: for batches of all environments, for operations on some, for batches that the caller may
-# lease (the previous batch, the latest, the one being written, and one spare), for rollout buffers.
+# lease (the previous batch, the latest, the one being written, and one spare), for step buffers.
 PARTIAL = range(2, 5)
 PLANES = 5
 LEASABLE = 4
@@ -109,7 +109,7 @@ class SlotTable:
     Attributes:
         actions: One array per fixed action leaf.
         stacked: The planes that always exist in one, whose arrays are ``[plane][n, ...]``.
-        planes: These and those of rollout buffers, by number.
+        planes: These and those of step buffers, by number.
         leasable: The numbers of the planes that the caller may lease.
         extensions: Planes that were added, by the number of the first.
         shared: Other processes have the memory too.

@@ -23,9 +23,9 @@ def test_a_plan_of_an_id() -> None:
     assert plan.backend == "serial"
     assert plan.profile is not None
     assert plan.profile.name == "CartPole-v1"
-    assert {one.backend for one in plan.candidates} == {"serial", "thread", "process", "native"}
-    (native,) = [one for one in plan.candidates if one.backend == "native"]
-    assert "plays other games from the same seed" in native.remark
+    assert {one.backend for one in plan.candidates} == {"serial", "thread", "process", "vector"}
+    (vector,) = [one for one in plan.candidates if one.backend == "vector"]
+    assert "plays other games from the same seed" in vector.remark
     assert "serial" in str(plan)
 
 

@@ -100,7 +100,7 @@ async def test_parts_of_all_environments_for_async_code() -> None:
     async with agym.make_async(Nested, 4, output="torch") as envs:
         await envs.reset(seed=0)
         envs.send(envs.action_space.sample())
-        async for batch in envs.ready(min_envs=2, max_envs=2):
+        async for batch in envs.as_completed(min_envs=2, max_envs=2):
             assert batch.env_ids.dtype == torch.int64
             assert batch.observations["position"].shape == (2, 3)
             assert batch.rewards.dtype == torch.float64

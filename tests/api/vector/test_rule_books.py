@@ -41,7 +41,7 @@ def test_the_default_is_the_program_itself(env_id: str, autoreset: str) -> None:
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize("env_id", [ID, "agym/FrozenLake-v1", "agym/Taxi-v4"])
 def test_the_native_backend_gives_the_same(env_id: str, autoreset: str, workers: int) -> None:
-    envs = agym.make_vec(env_id, 4, autoreset=autoreset, backend="native", workers=workers)
+    envs = agym.make_vec(env_id, 4, autoreset=autoreset, backend="vector", workers=workers)
     assert isinstance(envs, agym.AgymVectorEnv)
     plain = agym.make_vec(env_id, 4, autoreset=autoreset)
     assert same(play(envs), play(plain))
@@ -51,7 +51,7 @@ def test_the_native_backend_gives_the_same(env_id: str, autoreset: str, workers:
     "options",
     [
         {"backend": "serial"},
-        {"backend": "native"},
+        {"backend": "vector"},
         {"workers": 1},
         {"timeout": 60.0},
         {"on_fault": "restart"},
@@ -85,7 +85,7 @@ def test_wrappers_of_a_spec_stay() -> None:
     wrapped.close()
 
 
-@pytest.mark.parametrize("backend", ["auto", "native", "serial"])
+@pytest.mark.parametrize("backend", ["auto", "vector", "serial"])
 def test_a_finished_game_holds_still_with_its_random_numbers(backend: Any) -> None:
     """So the next episode is the one that a single game would play next."""
     with agym.make(ID, 3, backend=backend) as envs:
@@ -110,28 +110,28 @@ def test_a_finished_game_holds_still_with_its_random_numbers(backend: Any) -> No
 @pytest.mark.full
 def test_the_other_functions_take_the_program_for_many_games() -> None:
     with agym.make(ID, 2) as envs:
-        assert envs.backend == "native"
+        assert envs.backend == "vector"
     with agym.make(ID, 1) as envs:
         assert envs.backend == "serial"
     for options in ({"episode_stats": True}, {"on_fault": "restart"}, {"timeout": 60.0}):
         with agym.make(ID, 2, **options) as envs:
-            assert envs.backend != "native"
+            assert envs.backend != "vector"
     with agym.make("CartPole-v1", 2) as envs:  # its own VectorEnv plays other games
         assert envs.backend == "serial"
 
 
 @pytest.mark.full
 def test_a_plan_chooses_the_program_too() -> None:
-    assert agym.plan(ID, 2).backend == "native"
-    assert agym.plan(gymnasium.spec(ID), 2).backend == "native"
+    assert agym.plan(ID, 2).backend == "vector"
+    assert agym.plan(gymnasium.spec(ID), 2).backend == "vector"
 
 
 @pytest.mark.parametrize("name", ["runner", "get_attr", "step_async", "stats"])
 def test_what_the_program_lacks_is_said_with_the_backend_that_has_it(name: str) -> None:
     envs = agym.make_vec(ID, 2)
-    with pytest.raises(AttributeError, match=r"agym\.make_vec\(\.\.\., backend='native'\) has it"):
+    with pytest.raises(AttributeError, match=r"agym\.make_vec\(\.\.\., backend='vector'\) has it"):
         getattr(envs, name)
-    with pytest.raises(agym.UsageError, match="backend='native'"):
+    with pytest.raises(agym.UsageError, match="backend='vector'"):
         agym.record(envs, "episode.mp4")
     envs.close()
 

@@ -48,7 +48,7 @@ SETTING = """
             return action, 1.0, False, False, {}
 
     KINDS = {
-        "serial": Gated, "thread": Gated, "asyncio": Clock, "native": "CartPole-v1", "auto": Gated,
+        "serial": Gated, "thread": Gated, "asyncio": Clock, "vector": "CartPole-v1", "auto": Gated,
     }
 
     def let_through():
@@ -198,7 +198,7 @@ SERVE = """
 
 VECTORIZE = """
     sys.stderr = sys.stdout  # it says that it compiles
-    with agym.make("agym/CartPole-v1", 3, backend="native") as envs:
+    with agym.make("agym/CartPole-v1", 3, backend="vector") as envs:
         envs.reset(seed=0)
         assert envs.step([1, 0, 1])[1] == [1.0] * 3
 """

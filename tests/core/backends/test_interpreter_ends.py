@@ -369,7 +369,7 @@ TELLING = (
 SYNC_CASES = [
     *(("thread", way) for way in SYNC),
     *((kind, way) for kind in ("serial", "process", "caller", "asyncio") for way in TELLING),
-    *((kind, "a generator") for kind in ("waiting", "loops", "native", "auto")),
+    *((kind, "a generator") for kind in ("waiting", "loops", "vector", "auto")),
 ]
 ASYNC_TELLING = ("never closed", "a generator", "a loop that is left", "a loop in a daemon thread")
 ASYNC_CASES = [

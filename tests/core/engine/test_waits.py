@@ -99,7 +99,7 @@ def test_costs_of_a_program_of_all_environments() -> None:
             *rest, info = super().step(actions)
             return *rest, {**info, "cost": np.arange(3), "_cost": np.ones(3, bool)}
 
-    with agym.make(Charges, 3, backend="native") as envs:
+    with agym.make(Charges, 3, backend="vector") as envs:
         envs.reset()
         envs.step([1, 1, 1])
         envs.step([1, 1, 1])

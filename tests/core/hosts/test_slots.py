@@ -44,8 +44,8 @@ KINDS = {
     "process": Kind(Walk, {"backend": FORK, "workers": 2}),
     "asyncio": Kind(AsyncWalk, {"backend": "asyncio"}),
     "process-coroutines": Kind(AsyncWalk, {"backend": FORK, "workers": 2}),
-    "native": Kind(VectorWalk, {"backend": "native", "workers": 1}),
-    "native-apart": Kind(VectorWalk, {"backend": "native", "workers": COUNT}),
+    "vector": Kind(VectorWalk, {"backend": "vector", "workers": 1}),
+    "vector-apart": Kind(VectorWalk, {"backend": "vector", "workers": COUNT}),
 }
 
 
@@ -281,13 +281,13 @@ def test_one_environment_of_a_vector_env_is_not_restarted(mode: str) -> None:
             run.envs.restart([1])
         run.step(25)
 
-    compare(happen(KINDS["native"], mode, refused), expected(mode, "steps"))
+    compare(happen(KINDS["vector"], mode, refused), expected(mode, "steps"))
 
 
 @each_mode
 def test_an_error_of_one_environment_is_one_of_its_vector_env(mode: str) -> None:
     """A ``VectorEnv`` does not say which of its environments raised."""
-    outcome = happen(KINDS["native"], mode, partial(raise_all, raising=(1,)))
+    outcome = happen(KINDS["vector"], mode, partial(raise_all, raising=(1,)))
     compare(outcome, expected(mode, "error of all"))
 
 

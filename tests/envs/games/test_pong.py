@@ -275,7 +275,7 @@ def test_native_gives_what_serial_gives(env_id: str, autoreset: str, workers: in
     ended = 0
     with (
         agym.make(env_id, 5, backend="serial", **keywords) as theirs,
-        agym.make(env_id, 5, backend="native", workers=workers, **keywords) as ours,
+        agym.make(env_id, 5, backend="vector", workers=workers, **keywords) as ours,
     ):
         assert same(ours.reset(seed=3), theirs.reset(seed=3))
         ours.action_space.seed(0)
@@ -293,7 +293,7 @@ def test_native_gives_what_serial_gives(env_id: str, autoreset: str, workers: in
 
 @each_id
 def test_results_of_the_native_backend_are_the_callers(env_id: str) -> None:
-    with agym.make(env_id, 2, backend="native", output="array") as envs:
+    with agym.make(env_id, 2, backend="vector", output="array") as envs:
         first = envs.reset(seed=0).observations
         kept = first.copy()
         envs.step(envs.action_space.sample())

@@ -55,7 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "asyncio": {"env": AsyncHangs, "backend": "asyncio"},
     "waiting": {"env": WaitsForever, "backend": "asyncio"},
     "loops": {"env": AsyncTally, "backend": "process", "workers": 2},
-    "native": {"env": VectorTally, "backend": "native"},
+    "vector": {"env": VectorTally, "backend": "vector"},
     "auto": {"env": Tally},
 }
 

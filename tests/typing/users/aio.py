@@ -58,7 +58,7 @@ async def with_asyncio(envs: agym.AsyncEnvs[Floats, Ints], actions: Ints) -> Non
 async def first_k(envs: agym.AsyncEnvs[Floats, Ints]) -> None:
     envs.send(np.zeros(8, np.int64))
     assert_type(await envs.recv(4, timeout=1.0), agym.Batch[Floats])
-    async for batch in envs.ready(min_envs=4):
+    async for batch in envs.as_completed(min_envs=4):
         assert_type(batch, agym.Batch[Floats])
         envs.send(np.zeros(len(batch.infos), np.int64), batch.env_ids)
 
@@ -135,7 +135,7 @@ async def mistakes(
     print(rewards)
     with envs:  # type: ignore[attr-defined]
         pass
-    iter(envs.ready())  # type: ignore[call-overload]
+    iter(envs.as_completed())  # type: ignore[call-overload]
     envs.close()  # type: ignore[attr-defined]
     envs.stpe(actions)  # type: ignore[attr-defined]
     await env.step(actions)  # type: ignore[arg-type]

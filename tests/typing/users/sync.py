@@ -48,7 +48,7 @@ def first_k(envs: agym.Envs[Floats, Ints]) -> None:
     batch = envs.recv(4, timeout=1.0)
     assert_type(batch, agym.Batch[Floats])
     assert_type(batch.observations, Floats)
-    for batch in envs.ready(min_envs=2, max_envs=4):
+    for batch in envs.as_completed(min_envs=2, max_envs=4):
         assert_type(batch.observations, Floats)
         envs.send(np.zeros(len(batch.infos), np.int64), batch.env_ids)
 

@@ -95,7 +95,7 @@ def test_pixels_of_real_environments(setup: dict[str, Any], api: str, env_id: st
 
 @pytest.mark.full
 def test_pixels_of_a_program_are_those_of_the_environment_alone() -> None:
-    options: dict[str, Any] = {"backend": "native", "workers": 2, "engine": "python"}
+    options: dict[str, Any] = {"backend": "vector", "workers": 2, "engine": "python"}
     with agym.make("agym/Pong-v0", 4, render_mode="rgb_array", **options) as envs:
         envs.reset(seed=3)
         for _ in range(20):
@@ -141,11 +141,11 @@ def test_polygons_of_several_threads_do_not_mix() -> None:
 def test_a_program_of_many_environments_renders_each(setup: dict[str, Any], mode: str) -> None:
     """A VectorEnv's frames, and those of Gymnasium's own API."""
     make = partial(gym.vector.SyncVectorEnv, [partial(Painter, i, mode) for i in range(3)])
-    with agym.make(lambda num_envs: make(), 3, backend="native") as native:
-        native.reset()
-        native.step([0] * 3)
-        frames = native.render()
-        native.step([0] * 3)
+    with agym.make(lambda num_envs: make(), 3, backend="vector") as vector:
+        vector.reset()
+        vector.step([0] * 3)
+        frames = vector.render()
+        vector.step([0] * 3)
     envs = agym.make_vec([partial(Painter, i, mode) for i in range(3)], **setup)
     envs.reset()
     envs.step(np.zeros(3, np.int64))

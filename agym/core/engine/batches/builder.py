@@ -261,7 +261,7 @@ class BatchBuilder:
         if max(planes, default=0) < FIRST_BUFFER:
             index = [*planes], [*ids]
             return [column[index] for column in self._stacked[:columns]]
-        # Some rows are in a rollout buffer, which has memory of its own.
+        # Some rows are in a step buffer, which has memory of its own.
         gathered = [column[0, [*ids]] for column in self._stacked[:columns]]
         for k, (i, plane) in enumerate(zip(ids, planes, strict=True)):
             rows = self._table.planes[plane].columns

@@ -1,6 +1,6 @@
-"""Arrays of the caller's that take batches, and rollout buffers.
+"""Arrays of the caller's that take batches, and step buffers.
 
-A rollout buffer is an extension of the slot table, with a plane for each step. The workers write
+A step buffer is an extension of the slot table, with a plane for each step. The workers write
 its batches there directly, without a copy. Any other array is filled from the batch's plane.
 """
 
@@ -44,7 +44,7 @@ class OutTarget:
 
 
 class RolloutSlice(OutTarget):
-    """One step of a rollout buffer, for ``out=`` of ``step`` and ``reset``.
+    """One step of a step buffer, for ``out=`` of ``step`` and ``reset``.
 
     Attributes:
         buffer: The buffer.
@@ -54,7 +54,7 @@ class RolloutSlice(OutTarget):
         truncated: ``bool[N]``.
     """
 
-    def __init__(self, buffer: RolloutBuffer, index: int) -> None:
+    def __init__(self, buffer: StepBuffer, index: int) -> None:
         self.buffer = buffer  # keeps the memory alive while a step writes here
         plane = buffer.stacked.at(index)
         self.rewards, self.terminated = plane.rewards, plane.terminated
@@ -65,13 +65,13 @@ class RolloutSlice(OutTarget):
             self.plane = buffer.planes[index]
 
 
-class RolloutBuffer:
-    """Memory for ``T`` steps of ``N`` environments; made by ``envs.rollout_buffer(T)``.
+class StepBuffer:
+    """Memory for ``T`` steps of ``N`` environments; made by ``envs.step_buffer(T)``.
 
     Example:
         >>> import agym
         >>> with agym.make("CartPole-v1", 2, output="array", autoreset="next_step") as envs:
-        ...     buffer = envs.rollout_buffer(8)
+        ...     buffer = envs.step_buffer(8)
         ...     observations, infos = envs.reset(seed=0)
         ...     for t in range(8):
         ...         result = envs.step([0, 1], out=buffer[t])
@@ -110,9 +110,9 @@ class RolloutBuffer:
             UsageError: The index is no integer.
         """
         if not isinstance(index, int | np.integer):
-            raise UsageError(f"a rollout buffer gives one step at a time, buffer[t], not {index!r}")
+            raise UsageError(f"a step buffer gives one step at a time, buffer[t], not {index!r}")
         if not -len(self) <= index < len(self):
-            raise IndexError(f"step {index} of a rollout buffer of {len(self)}")
+            raise IndexError(f"step {index} of a step buffer of {len(self)}")
         return RolloutSlice(self, int(index) % len(self))
 
     def __iter__(self) -> Iterator[RolloutSlice]:
@@ -120,7 +120,7 @@ class RolloutBuffer:
 
 
 class Buffers:
-    """The rollout buffers of an engine."""
+    """The step buffers of an engine."""
 
     def __init__(self, table: SlotTable, backend: Pool, *, direct: bool) -> None:
         """Begin with no buffers.
@@ -134,9 +134,9 @@ class Buffers:
         self._backend = backend
         self._direct = direct
         self._next = FIRST_BUFFER
-        self._live: dict[int, ref[RolloutBuffer]] = {}
+        self._live: dict[int, ref[StepBuffer]] = {}
 
-    def make(self, steps: int, in_use: set[int]) -> RolloutBuffer:
+    def make(self, steps: int, in_use: set[int]) -> StepBuffer:
         """Make a buffer, and free those that the caller has dropped and no ticket uses.
 
         Raises:
@@ -151,12 +151,12 @@ class Buffers:
                 table.shrink(first)
                 self._backend.shrink(extension)
         if not self._direct:
-            return RolloutBuffer(table.observation, table.stack(steps)[0])
+            return StepBuffer(table.observation, table.stack(steps)[0])
         planes = range(self._next, self._next + steps)
         self._next = planes.stop
         extension = table.extend(planes)
         self._backend.extend(extension)
-        made = RolloutBuffer(table.observation, extension.stacked, planes)
+        made = StepBuffer(table.observation, extension.stacked, planes)
         self._live[planes.start] = ref(made)
         return made
 
@@ -170,17 +170,17 @@ class Buffers:
         if isinstance(out, RolloutSlice):
             if out.buffer.layout is not layout:
                 raise UsageError(
-                    "out= is a step of a rollout buffer of other environments: take"
-                    " envs.rollout_buffer(steps)[t] of these"
+                    "out= is a step of a step buffer of other environments: take"
+                    " envs.step_buffer(steps)[t] of these"
                 )
             if rows != self._table.num_envs:
                 raise UsageError(
-                    f"out= is a step of a rollout buffer, which is for all environments, and this"
+                    f"out= is a step of a step buffer, which is for all environments, and this"
                     f" is about {rows}: leave out env_ids, or take an array"
                 )
             return out
-        if isinstance(out, RolloutBuffer):
-            raise UsageError("out= is a whole rollout buffer: take one step of it, out=buffer[t]")
+        if isinstance(out, StepBuffer):
+            raise UsageError("out= is a whole step buffer: take one step of it, out=buffer[t]")
         _check_fixed(layout)
         try:
             given = OutTarget(layout, out)

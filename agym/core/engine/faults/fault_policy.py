@@ -45,7 +45,7 @@ class FaultPolicy:
             rare. ``info["fault"].retry`` counts; see :doc:`/howto/retries`.
         replay_limit: How many actions per environment are kept for a replay: since its episode
             began, or since the latest :meth:`Envs.snapshot`.
-        capsule_dir: A folder for one small file per fault, from which ``agym replay FILE``
+        capsule_dir: A folder for one small file per fault, from which ``agym rerun FILE``
             reproduces it; ``None`` for no files.
 
     Raises:

@@ -1,6 +1,6 @@
 """How to copy the state of what cannot be pickled with its state: simulators, above all.
 
-This module is ``agym.snapshots``.
+This module is ``agym.snapshot_codecs``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def register(kind: type, take: Callable[[Any], Any], put: Callable[[Any, Any], o
         >>> class Simulator:  # cannot be pickled, but has functions for it
         ...     def save_state(self): ...
         ...     def load_state(self, state): ...
-        >>> agym.snapshots.register(Simulator, Simulator.save_state, Simulator.load_state)
+        >>> agym.snapshot_codecs.register(Simulator, Simulator.save_state, Simulator.load_state)
 
     It applies to objects of this class and its subclasses that are an environment or a wrapper, or
     an attribute of one. All other attributes are copied as usual, unless the object is itself the

@@ -243,7 +243,7 @@ def check_vector(env: Any, num_envs: int) -> None:
     name = type(env).__name__
     if not hasattr(env, "num_envs") or not hasattr(env, "single_observation_space"):
         raise UsageError(
-            f"{name} is no gymnasium.vector.VectorEnv, which backend='native' takes: take"
+            f"{name} is no gymnasium.vector.VectorEnv, which backend='vector' takes: take"
             " backend='process', or another one, for single environments"
         )
     if env.num_envs != num_envs:

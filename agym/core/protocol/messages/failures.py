@@ -89,7 +89,7 @@ class Failure:
         details = f" (seed {self.seed}, episode {self.episode}, step {self.step})"
         if self.count > 1:
             details = ""  # they differ between the environments
-        capsule = f"; run `agym replay {self.capsule}`" if self.capsule else ""
+        capsule = f"; run `agym rerun {self.capsule}`" if self.capsule else ""
         failed = EnvError(
             f"{who} {what}{details}{capsule}",
             env_id=self.env_id,

@@ -349,7 +349,7 @@ class Load(Message):
     def given(self, first: int) -> Iterator[tuple[str, Any]]:
         each = enumerate(self.states, first)
         yield from ((f"the snapshot for environment {i}", state) for i, state in each)
-        yield "what agym.snapshots.register was given", self.codecs
+        yield "what agym.snapshot_codecs.register was given", self.codecs
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,9 @@ def use(envs: agym.Envs[Any, Any]) -> Iterator[Any]:
     yield envs.step([1], env_ids=[3])
     yield envs.reset(seed=[1, 2], env_ids=[1, 4])
     envs.send([4, 3, 2], env_ids=[4, 3, 0])
-    yield sorted((i, *rest) for batch in envs.ready() for i, *rest in zip(*batch, strict=True))
+    yield sorted(
+        (i, *rest) for batch in envs.as_completed() for i, *rest in zip(*batch, strict=True)
+    )
     yield envs.render(), envs.call("add", 1), envs.gravity, envs.get_attr("length")
     envs.gravity = [1.0, 2.0, 3.0, 4.0, 5.0]
     yield envs.gravity, envs[4].gravity, envs[4].step(2), envs[0].render()
@@ -139,9 +141,9 @@ def test_trajectories_are_those_of_serial(env: Any, autoreset: Any) -> None:
     assert same(play(), play(backend="serial", workers=None))
 
 
-def test_a_rollout_buffer_takes_the_rows_of_both() -> None:
+def test_a_step_buffer_takes_the_rows_of_both() -> None:
     with make("CartPole-v1", autoreset="next_step", output="array") as envs:
-        buffer, actions = envs.rollout_buffer(4), [1] * NUM_ENVS
+        buffer, actions = envs.step_buffer(4), [1] * NUM_ENVS
         envs.reset(seed=0, out=buffer[0])
         kept = [envs.step(actions, out=buffer[t]).observations.copy() for t in range(1, 4)]
         assert same([*buffer.observations[1:]], kept)
@@ -201,7 +203,7 @@ def test_what_waits_for_a_row_is_sent_although_another_ends() -> None:
             assert other.result(patience()).observations
         with pytest.raises(SystemExit):
             ended.result(patience())
-        assert sum(len(batch.env_ids) for batch in envs.ready()) == 6
+        assert sum(len(batch.env_ids) for batch in envs.as_completed()) == 6
         envs.reset()
         assert [row[1] for row in envs.step([1] * 6).observations] == [1] * 6
 

@@ -200,11 +200,11 @@ def test_other_apis_pin() -> None:
 
 
 @pytest.mark.parametrize("make", [agym.make, agym.make_async, agym.make_vec])
-@pytest.mark.parametrize("backend", ["auto", "serial", "thread", "asyncio", "native"])
+@pytest.mark.parametrize("backend", ["auto", "serial", "thread", "asyncio", "vector"])
 def test_what_has_no_worker_processes_cannot_be_pinned(make: Any, backend: str) -> None:
     env: Any = {
         "asyncio": AsyncTally,
-        "native": lambda num_envs: SyncVectorEnv([Tally] * num_envs),
+        "vector": lambda num_envs: SyncVectorEnv([Tally] * num_envs),
     }.get(backend, Tally)
     message = r"pin is no option of agym: take backend=agym\.backends\.Process\(pin="
     with pytest.raises(UsageError, match=message):

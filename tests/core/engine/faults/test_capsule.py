@@ -212,11 +212,11 @@ def test_a_snapshot_is_not_a_capsule(tmp_path: Path) -> None:
     with agym.make("CartPole-v1", 1) as envs:
         envs.reset()
         envs[0].snapshot().save(path)
-    with pytest.raises(agym.UsageError, match=r"not a capsule: use agym\.load_snapshot$"):
+    with pytest.raises(agym.UsageError, match=r"not a capsule: use agym\.Snapshot\.load$"):
         read_capsule(path)
     path = write_capsule(tmp_path, a_capsule())
-    with pytest.raises(agym.UsageError, match=r"is a capsule, not a snapshot: use `agym replay`$"):
-        agym.load_snapshot(path)
+    with pytest.raises(agym.UsageError, match=r"is a capsule, not a snapshot: use `agym rerun`$"):
+        agym.Snapshot.load(path)
 
 
 def test_every_truncated_capsule_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import agym
 from agym.core.engine.faults.capsule import read_capsule
-from tests.support.capsules import replay_apart
+from tests.support.capsules import rerun_apart
 from tests.support.drivers import Setup, each_api, played
 from tests.support.envs.trapped_envs import Traps
 from tests.support.patience import deadline
@@ -139,7 +139,7 @@ def test_it_fails_again(setup: Setup, what: str, where: str, traps: Traps, tmp_p
     (path,) = folder.iterdir()
     # Of a replay's four steps the last is to go wrong.
     traps.set(1, where, f"3:{what}" if where == "step" else what)
-    code, out, err = replay_apart(path)
+    code, out, err = rerun_apart(path)
     text = out + err
     assert code != 2, text
     if what == "plain":

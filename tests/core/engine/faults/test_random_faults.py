@@ -177,7 +177,7 @@ async def _step(envs: Any, watcher: Watcher, ids: list[int], chance: random.Rand
     if chance.random() < 0.4:
         envs.send(actions, ids)
         sent, got = dict(zip(ids, actions, strict=True)), set()
-        async for batch in envs.ready(min_envs=chance.randint(1, 3)):
+        async for batch in envs.as_completed(min_envs=chance.randint(1, 3)):
             for k, i in enumerate(batch.env_ids.tolist()):
                 assert i not in got, "received twice"
                 got.add(i)

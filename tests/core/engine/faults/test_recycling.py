@@ -111,7 +111,7 @@ def first_k(lengths: list[int] | None = None, **options: Any) -> list[list[Any]]
         envs.reset(seed=3)
         envs.send([0] * 6)
         going = rounds_until_replaced(envs, 100)
-        for batch in envs.ready(min_envs=2):
+        for batch in envs.as_completed(min_envs=2):
             for k, i in enumerate(batch.env_ids.tolist()):
                 rows[i].append([column[k].tolist() for column in batch[1:5]])
             more = lengths is None and next(going, None) is not None

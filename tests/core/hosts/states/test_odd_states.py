@@ -170,7 +170,7 @@ KINDS = [
 @pytest.mark.parametrize("when", [0, LATE - 5, LATE + 5])
 @pytest.mark.parametrize("make", KINDS)
 def test_a_copy_goes_on_as_its_original(make: Any, when: int, fresh: bool) -> None:
-    agym.snapshots.register(
+    agym.snapshot_codecs.register(
         Simulator, lambda one: one.at, lambda one, state: setattr(one, "at", state)
     )
     env, other = make(), make()

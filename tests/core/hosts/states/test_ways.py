@@ -214,7 +214,7 @@ def test_one_environment_for_all_proves_nothing() -> None:
 
 def test_a_codec_for_a_simulator_that_others_mention() -> None:
     assert isinstance(way_of(Engined), str)
-    agym.snapshots.register(Engine, Engine.save, Engine.load)
+    agym.snapshot_codecs.register(Engine, Engine.save, Engine.load)
     way, detail, _ = way_of(Engined)
     assert (way, detail) == ("attributes", "the state of Engine and the attributes of all layers")
 
@@ -222,7 +222,7 @@ def test_a_codec_for_a_simulator_that_others_mention() -> None:
 @pytest.mark.parametrize("bad", [("Engine", len, len), (Engine, 3, len), (Engine, len, None)])
 def test_a_codec_is_a_class_and_two_functions(bad: Any) -> None:
     with pytest.raises(agym.UsageTypeError, match="register"):
-        agym.snapshots.register(*bad)
+        agym.snapshot_codecs.register(*bad)
 
 
 def test_an_attribute_that_came_later_goes() -> None:
@@ -365,7 +365,7 @@ def test_two_threads_register_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     def register_second() -> None:
-        agym.snapshots.register(Second, repr, setattr)
+        agym.snapshot_codecs.register(Second, repr, setattr)
 
     other = threading.Thread(target=register_second)
 
@@ -380,6 +380,6 @@ def test_two_threads_register_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     class First(metaclass=Meta):
         pass
 
-    agym.snapshots.register(First, repr, setattr)
+    agym.snapshot_codecs.register(First, repr, setattr)
     other.join(patience())
     assert {First, Second} <= registered().codecs.keys()

@@ -18,7 +18,7 @@ from tests.support.patience import deadline
 
 each_api = pytest.mark.parametrize("api", APIS)
 
-NATIVE: dict[str, Any] = {"backend": "native", "autoreset": "next_step", "workers": 2}
+VECTOR: dict[str, Any] = {"backend": "vector", "autoreset": "next_step", "workers": 2}
 
 
 class Traps:
@@ -40,7 +40,7 @@ def traps() -> Traps:
 
 
 def options(**more: Any) -> dict[str, Any]:
-    return {**NATIVE, "seed": 0, **more}
+    return {**VECTOR, "seed": 0, **more}
 
 
 @each_api
@@ -74,7 +74,7 @@ def test_whatever_it_raises(error: BaseException, traps: Traps) -> None:
 @each_api
 def test_a_constructor_that_raises(api: str) -> None:
     trap = Trap("make")
-    setup = played(api, partial(Tally, trap=trap), 4, **{**NATIVE, "workers": 1})
+    setup = played(api, partial(Tally, trap=trap), 4, **{**VECTOR, "workers": 1})
     told = "environments 0 to 3 raised in make: ValueError: boom"
     with pytest.raises(agym.EnvError, match=told), setup:
         raise AssertionError
@@ -145,8 +145,8 @@ def test_a_new_program_is_not_stepped_before_its_first_reset(api: str) -> None:
             return super().step(actions)
 
     trap = Trap()
-    native = {"backend": "native", "autoreset": "disabled", "on_fault": "restart"}
-    with played(api, partial(Strict, trap=trap), 2, **native) as envs:
+    vector = {"backend": "vector", "autoreset": "disabled", "on_fault": "restart"}
+    with played(api, partial(Strict, trap=trap), 2, **vector) as envs:
         envs.reset(seed=5)
         trap.where = "step"
         for _ in range(3):
@@ -172,8 +172,8 @@ def test_restart_under_same_step() -> None:
             info = {**info, "final_obs": final}
             return self._observe(), rewards, terminated, truncated, info
 
-    native = {"backend": "native", "autoreset": "same_step", "on_fault": "restart"}
-    with played("sync", partial(Same, trap=trap), 3, **native) as envs:
+    vector = {"backend": "vector", "autoreset": "same_step", "on_fault": "restart"}
+    with played("sync", partial(Same, trap=trap), 3, **vector) as envs:
         envs.reset(seed=1)
         last = envs.step([1] * 3).observations
         trap.where = "step"
@@ -279,7 +279,7 @@ class Made(list[int]):
 @pytest.mark.parametrize("wrong", ["rows", "shape", "dtype", "none", "rewards", "flags", "four",
                                    "info"])  # fmt: skip
 def test_nonsense(wrong: str) -> None:
-    with played("sync", Tally, 3, backend="native", autoreset="next_step", wrong=wrong) as envs:
+    with played("sync", Tally, 3, backend="vector", autoreset="next_step", wrong=wrong) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match="environments 0 to 2 raised in step: ") as caught:
             envs.step([0] * 3)
@@ -316,7 +316,7 @@ def test_chaos(traps: Traps) -> None:
 def test_the_loop_turns_while_it_steps() -> None:
     async def main() -> None:
         trap = Trap(gate=threading.Event())
-        async with agym.make_async(partial(Tally, trap=trap), 4, backend="native") as envs:
+        async with agym.make_async(partial(Tally, trap=trap), 4, backend="vector") as envs:
             await envs.reset()
             pending = envs.step([0] * 4)
             for _ in range(100):

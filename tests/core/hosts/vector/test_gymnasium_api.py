@@ -12,7 +12,7 @@ from tests.support.envs.vector_envs import Tally
 
 @pytest.mark.parametrize("cls", [CartPoleVectorEnv, Tally])
 def test_the_same_batches_and_infos(cls: type) -> None:
-    plain, ours = cls(num_envs=4), agym.make_vec(cls, 4, backend="native")
+    plain, ours = cls(num_envs=4), agym.make_vec(cls, 4, backend="vector")
     assert ours.metadata["autoreset_mode"] is plain.metadata["autoreset_mode"]
     assert ours.single_observation_space == plain.single_observation_space
     assert ours.single_action_space == plain.single_action_space

@@ -18,7 +18,7 @@ def program(num_envs: int, mode: str) -> SyncVectorEnv:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_is_told(mode: str) -> None:
-    with agym.make(partial(program, mode=mode), 3, backend="native", autoreset=mode,
+    with agym.make(partial(program, mode=mode), 3, backend="vector", autoreset=mode,
                    infos="none") as envs:  # fmt: skip
         assert envs.reset(seed=0)[1] == [{}] * 3
         ended = 0

@@ -70,7 +70,7 @@ def compare(api: str, env: Any, make: Any, steps: int, **options: Any) -> int:
     workers = options.get("workers", 1)
     num_envs = 5
     plain = Plain(make, num_envs, workers)
-    with played(api, env, num_envs, backend="native", **options) as envs:
+    with played(api, env, num_envs, backend="vector", **options) as envs:
         rng = np.random.default_rng(3)
         (observations,), infos = plain.reset(seed=11)
         ours = envs.reset(seed=11)
@@ -138,7 +138,7 @@ def check_envpool(api: str) -> None:
         return envpool.make_gymnasium("CartPole-v1", num_envs=num_envs, seed=seed, **keywords)
 
     plain = make(5)
-    with played(api, make, 5, backend="native", workers=2, autoreset="next_step", seed=4) as envs:
+    with played(api, make, 5, backend="vector", workers=2, autoreset="next_step", seed=4) as envs:
         observations, info = plain.reset()
         ours = envs.reset()
         np.testing.assert_array_equal(ours.observations, observations)
@@ -180,8 +180,8 @@ def test_any_spaces(
         return SyncVectorEnv([env] * num_envs, autoreset_mode=MODES[mode])
 
     with agym.make(env, num_envs, backend="serial", autoreset=mode, output="array") as theirs:
-        native: dict[str, Any] = {"backend": "native", "autoreset": mode, "output": "array"}
-        with agym.make(make, num_envs, **native) as ours:
+        vector: dict[str, Any] = {"backend": "vector", "autoreset": mode, "output": "array"}
+        with agym.make(make, num_envs, **vector) as ours:
             assert_same(ours.reset(seed=seed).observations, theirs.reset(seed=seed).observations)
             ours.action_space.seed(seed)
             for _ in range(15):
@@ -200,8 +200,8 @@ def test_any_spaces(
 def test_finished_environments_hold_still(api: str, workers: int, own: str) -> None:
     """The same from every mode of the program: what serial gives."""
     make = partial(cartpoles, autoreset_mode=MODES[own])
-    native = played(api, make, 5, backend="native", workers=workers)
-    with played(api, "CartPole-v1", 5, backend="serial") as theirs, native as ours:
+    vector = played(api, make, 5, backend="vector", workers=workers)
+    with played(api, "CartPole-v1", 5, backend="serial") as theirs, vector as ours:
         assert_same(ours.reset(seed=3), theirs.reset(seed=3))
         rng = np.random.default_rng(1)
         ended = np.zeros(5, bool)
@@ -225,9 +225,9 @@ def test_finished_environments_hold_still(api: str, workers: int, own: str) -> N
 @pytest.mark.parametrize("own", ["next_step", "disabled"])
 def test_same_step_where_the_program_resets_some(api: str, own: str) -> None:
     make = partial(cartpoles, autoreset_mode=MODES[own])
-    native = played(api, make, 5, backend="native", autoreset="same_step")
+    vector = played(api, make, 5, backend="vector", autoreset="same_step")
     serial = played(api, "CartPole-v1", 5, backend="serial", autoreset="same_step")
-    with serial as theirs, native as ours:
+    with serial as theirs, vector as ours:
         assert_same(ours.reset(seed=3), theirs.reset(seed=3))
         rng = np.random.default_rng(1)
         ended = 0
@@ -243,7 +243,7 @@ def test_dict_and_tuple_spaces_by_hand() -> None:
     space = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Tuple([spaces.Discrete(4)] * 2))
     make = partial(RandomEnv, space, spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)]))
     plain = SyncVectorEnv([make] * 3)
-    options: dict[str, Any] = {"backend": "native", "autoreset": "next_step", "output": "array"}
+    options: dict[str, Any] = {"backend": "vector", "autoreset": "next_step", "output": "array"}
     with agym.make(lambda num_envs: SyncVectorEnv([make] * num_envs), 3, **options) as envs:
         assert_same(envs.reset(seed=1).observations, plain.reset(seed=1)[0])
         for _ in range(30):

@@ -36,8 +36,8 @@ def test_random_orders(seed: int, workers: int) -> None:
     calls = sequence(seed)
 
     async def sent() -> list[Any]:
-        native: dict[str, Any] = {"backend": "native", "workers": workers}
-        async with agym.make_async(make, ENVS, autoreset="disabled", **native) as envs:
+        vector: dict[str, Any] = {"backend": "vector", "workers": workers}
+        async with agym.make_async(make, ENVS, autoreset="disabled", **vector) as envs:
             pending: list[Any] = []
             steps: list[Any] = []
             for k, (kind, what) in enumerate(calls):

@@ -107,12 +107,12 @@ if installed("ale_py"):
 )
 def test_what_cannot_be_made(env: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(agym.UsageError, match=message):
-        agym.make(env, **{"num_envs": 4, "backend": "native", **options})
+        agym.make(env, **{"num_envs": 4, "backend": "vector", **options})
 
 
 def test_a_batch_of_all_environments_is_no_partial_one() -> None:
     for options in ({}, {"batch_size": 4}):
-        with agym.make(Partial, 4, backend="native", **options) as envs:
+        with agym.make(Partial, 4, backend="vector", **options) as envs:
             envs.reset()
             envs.step([1] * 4)
 
@@ -120,7 +120,7 @@ def test_a_batch_of_all_environments_is_no_partial_one() -> None:
 @pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio"])
 @pytest.mark.parametrize("env", [Tally, partial(Tally), Tally(2)], ids=["class", "partial", "made"])
 def test_other_backends(env: Any, backend: str) -> None:
-    message = f"Tally is a VectorEnv.*backend='{backend}' cannot run: take backend='native'"
+    message = f"Tally is a VectorEnv.*backend='{backend}' cannot run: take backend='vector'"
     with pytest.raises(agym.UsageError, match=message):
         agym.make(env, 2, backend=backend)
 
@@ -153,8 +153,8 @@ def test_one_that_was_made_already_cannot_be_made_again() -> None:
 @each_api
 def test_parts_of_a_program(api: str) -> None:
     trap = Trap()
-    native: dict[str, Any] = {"backend": "native", "workers": 2, "autoreset": "next_step"}
-    with played(api, partial(Tally, trap=trap), 8, **native) as envs:
+    vector: dict[str, Any] = {"backend": "vector", "workers": 2, "autoreset": "next_step"}
+    with played(api, partial(Tally, trap=trap), 8, **vector) as envs:
         envs.reset(seed=0)
         refused: list[Callable[[], Any]] = [
             lambda: envs.step([0, 0], env_ids=[0, 1]),
@@ -182,9 +182,9 @@ def test_parts_of_a_program(api: str) -> None:
 
 
 def test_a_worker_for_each_environment_has_handles() -> None:
-    native: dict[str, Any] = {"backend": "native", "workers": 3, "autoreset": "next_step"}
+    vector: dict[str, Any] = {"backend": "vector", "workers": 3, "autoreset": "next_step"}
     trap = Trap()
-    with agym.make(partial(Tally, trap=trap), 3, **native) as envs:
+    with agym.make(partial(Tally, trap=trap), 3, **vector) as envs:
         observations = [env.reset(seed=i)[0] for i, env in enumerate(envs)]
         assert [row.tolist() for row in observations] == [[0, 0, 1]] * 3
         assert envs[1].step(4)[1] == 4.0
@@ -196,7 +196,7 @@ def test_a_worker_for_each_environment_has_handles() -> None:
 
 
 def test_attributes_and_methods() -> None:
-    with agym.make(Tally, 4, backend="native", workers=2) as envs:
+    with agym.make(Tally, 4, backend="vector", workers=2) as envs:
         envs.reset()
         assert envs.gravity == envs.unwrapped.gravity == [9.8] * 4
         envs.set_attr("gravity", 1.5)
@@ -208,7 +208,7 @@ def test_attributes_and_methods() -> None:
         assert envs.render() == ["frame 0", "frame 1"] * 2
         with pytest.raises(AttributeError):
             envs.get_attr("no_such_thing")
-    with agym.make(sync, 4, backend="native", workers=2) as envs:
+    with agym.make(sync, 4, backend="vector", workers=2) as envs:
         envs.set_attr("gravity", [1.0, 2.0, 3.0, 4.0])
         assert envs.get_attr("gravity") == [1.0, 2.0, 3.0, 4.0]
         assert envs.call("get_wrapper_attr", "length") == [0.5] * 4
@@ -216,9 +216,9 @@ def test_attributes_and_methods() -> None:
 
 @each_api
 def test_send_and_recv(api: str) -> None:
-    native: dict[str, Any] = {"backend": "native", "workers": 2, "autoreset": "next_step"}
+    vector: dict[str, Any] = {"backend": "vector", "workers": 2, "autoreset": "next_step"}
     plain = CartPoleVectorEnv(3), CartPoleVectorEnv(3)
-    with played(api, "CartPole-v1", 6, **native) as envs:
+    with played(api, "CartPole-v1", 6, **vector) as envs:
         observations, _ = envs.reset(seed=5)
         rows = np.concatenate([plain[0].reset(seed=5)[0], plain[1].reset(seed=8)[0]])
         np.testing.assert_array_equal(observations, rows)

@@ -33,7 +33,7 @@ def telling(told: Any) -> type[Telling]:
 
 def steps_of(cls: type, steps: int = 8, **options: Any) -> list[dict[str, Any]]:
     """Return the infos of some steps, all of them kept until the end."""
-    envs = agym.make_vec(cls, COUNT, backend="native", **options)
+    envs = agym.make_vec(cls, COUNT, backend="vector", **options)
     envs.reset(seed=0)
     infos = [envs.step([1] * COUNT)[4] for _ in range(steps)]
     envs.close()
@@ -70,7 +70,7 @@ def test_what_the_caller_writes_into_infos_is_in_no_snapshot() -> None:
         def set_state(self, index: int, state: Any) -> None:
             self.steps[index] = state
 
-    envs = agym.make_vec(Resumable, COUNT, backend="native")
+    envs = agym.make_vec(Resumable, COUNT, backend="vector")
     assert isinstance(envs, agym.AgymVectorEnv)
     envs.reset(seed=0)
     envs.step([1] * COUNT)[4]["a"][:] = 99
@@ -97,7 +97,7 @@ def test_other_infos_are_batched_environment_by_environment(told: Any) -> None:
 
 def test_costs_are_counted() -> None:
     cls = telling(lambda steps: {"cost": np.ones(COUNT)})
-    envs = agym.make_vec(cls, COUNT, backend="native")
+    envs = agym.make_vec(cls, COUNT, backend="vector")
     assert isinstance(envs, agym.AgymVectorEnv)
     envs.reset(seed=0)
     envs.step([1] * COUNT)
@@ -112,7 +112,7 @@ def test_the_runner_and_hooks_have_a_dict_for_each_environment() -> None:
         def after_step(self, number: int | None, ids: Any, result: Any) -> None:
             seen.append([dict(info) for info in result.infos])
 
-    envs = agym.make_vec(telling(lambda steps: {"a": steps}), COUNT, backend="native")
+    envs = agym.make_vec(telling(lambda steps: {"a": steps}), COUNT, backend="vector")
     assert isinstance(envs, agym.AgymVectorEnv)
     envs.reset(seed=0)
     engine_of(envs.runner).hooks.add(Seeing())
@@ -125,7 +125,7 @@ def test_the_runner_and_hooks_have_a_dict_for_each_environment() -> None:
 
 
 def test_a_part_of_a_sent_step_has_its_own_infos() -> None:
-    envs = agym.make_vec(telling(lambda steps: {"a": steps}), COUNT, backend="native")
+    envs = agym.make_vec(telling(lambda steps: {"a": steps}), COUNT, backend="vector")
     assert isinstance(envs, agym.AgymVectorEnv)
     envs.reset(seed=0)
     envs.runner.send([1] * COUNT)

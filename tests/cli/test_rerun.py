@@ -1,4 +1,4 @@
-"""``agym replay``: failures that happen once more, each in its own way."""
+"""``agym rerun``: failures that happen once more, each in its own way."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from agym.core.engine.faults.capsule import write_capsule
 from tests.support.capsules import (
     a_capsule,
     failing,
-    replay,
-    replay_apart,
+    rerun,
+    rerun_apart,
     with_head,
 )
 from tests.support.envs.coroutine_envs import AsyncTally
@@ -40,7 +40,7 @@ def test_a_step_that_raises(exception: str, on_loop: bool, tmp_path: Path) -> No
     factory = failing("step", exception)
     if on_loop:
         factory = partial(AsyncTally, Raises, "step", exception)
-    result = replay(tmp_path, a_capsule(factory=factory, error=error))
+    result = rerun(tmp_path, a_capsule(factory=factory, error=error))
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[-1] == f"reproduced: environment 3 raised {error} in step"
     assert "Traceback" in result.stderr
@@ -54,7 +54,7 @@ def test_a_step_that_raises(exception: str, on_loop: bool, tmp_path: Path) -> No
 def test_an_exit_is_the_environments_own_failure(error: str, on_loop: bool, tmp_path: Path) -> None:
     name = {"S": "system-exit", "K": "keyboard-interrupt"}[error[0]]
     factory = partial(AsyncTally, Raises, "step", name) if on_loop else failing("step", name)
-    result = replay(tmp_path, a_capsule(factory=factory, error=error))
+    result = rerun(tmp_path, a_capsule(factory=factory, error=error))
     assert result.exit_code == 0, result.output
     assert f"raised {error} in step" in result.stdout
 
@@ -64,7 +64,7 @@ def test_other_operations_that_raise(where: str, tmp_path: Path) -> None:
     capsule = a_capsule(
         factory=failing(where), operation=where, error="ValueError: boom", actions=[], action=None
     )
-    result = replay(tmp_path, capsule)
+    result = rerun(tmp_path, capsule)
     assert result.exit_code == 0, result.output
     assert f"reproduced: environment 3 raised ValueError: boom in {where}" in result.stdout
 
@@ -80,13 +80,13 @@ def test_other_operations_that_raise(where: str, tmp_path: Path) -> None:
 )
 def test_questions_that_fail(operation: str, arguments: Any, error: str, tmp_path: Path) -> None:
     capsule = a_capsule(operation=operation, arguments=arguments, error=error, action=None)
-    assert replay(tmp_path, capsule).exit_code == (0 if error else 3)
+    assert rerun(tmp_path, capsule).exit_code == (0 if error else 3)
 
 
 @pytest.mark.parametrize("wrong", ["shape", "dtype", "type", "reward", "four", "info"])
 def test_what_does_not_fit_its_space(wrong: str, tmp_path: Path) -> None:
     with_engine = _error_of(partial(Misfit, wrong))
-    result = replay(tmp_path, a_capsule(factory=partial(Misfit, wrong), error=with_engine))
+    result = rerun(tmp_path, a_capsule(factory=partial(Misfit, wrong), error=with_engine))
     assert result.exit_code == 0, result.output
     assert f"raised {with_engine} in step" in result.stdout
 
@@ -125,7 +125,7 @@ def test_seed_options_and_actions_come_first(tmp_path: Path) -> None:
     capsule = a_capsule(
         factory=Draws, seed=11, options={"length": 77}, error="ValueError: ", actions=[4, 2]
     )
-    assert f"{[*env.given, 4, 2, 9]}" in replay(tmp_path, capsule).stdout
+    assert f"{[*env.given, 4, 2, 9]}" in rerun(tmp_path, capsule).stdout
 
 
 def test_a_reset_without_a_seed_goes_on_with_its_random_numbers(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_reset_without_a_seed_goes_on_with_its_random_numbers(tmp_path: Path) 
     rng = env.unwrapped.np_random.bit_generator.state
     env.reset()
     capsule = a_capsule(factory=Draws, seed=None, rng=rng, error="ValueError: ", actions=[])
-    result = replay(tmp_path, capsule)
+    result = rerun(tmp_path, capsule)
     assert result.exit_code == 0, result.output
     assert f"{[*env.given, 9]}" in result.stdout
 
@@ -167,7 +167,7 @@ def test_a_reset_at_the_end_of_an_episode(
         factory=partial(AsyncTally, Resets) if on_loop else Resets, autoreset=mode, actions=actions,
         operation=operation, action=action, options={"length": 3}, error="ValueError: reset",
     )  # fmt: skip
-    result = replay(tmp_path, capsule)
+    result = rerun(tmp_path, capsule)
     assert result.exit_code == 0, result.output
     assert "raised ValueError: reset with None, {'length': 3} in reset" in result.stdout
 
@@ -175,7 +175,7 @@ def test_a_reset_at_the_end_of_an_episode(
 def test_a_finished_environment_holds_still(tmp_path: Path) -> None:
     factory = partial(Raises, "step", length=2)
     capsule = a_capsule(factory=factory, autoreset="disabled", actions=[1, 1, 1])
-    assert replay(tmp_path, capsule).exit_code == 3
+    assert rerun(tmp_path, capsule).exit_code == 3
 
 
 def test_environments_of_gymnasiums_own(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_environments_of_gymnasiums_own(tmp_path: Path) -> None:
     capsule = a_capsule(
         factory=factory, actions=[0, 1], action=9, error="AssertionError: 9 (int) invalid"
     )
-    result = replay(tmp_path, capsule)
+    result = rerun(tmp_path, capsule)
     assert result.exit_code == 0, result.output
     assert "gymnasium.make('CartPole-v1', disable_env_checker=True)" in result.stdout
 
@@ -209,7 +209,7 @@ LAMBDAS = [lambda: OnLoop(), lambda: AsyncTally(Raises, "step")]
 
 @pytest.mark.parametrize("factory", [OnLoop, *LAMBDAS, partial(OwnLoop, "step")])
 def test_each_kind_gets_the_loop_it_needs(factory: Any, tmp_path: Path) -> None:
-    result = replay(tmp_path, a_capsule(factory=factory, error="ValueError: boom"))
+    result = rerun(tmp_path, a_capsule(factory=factory, error="ValueError: boom"))
     assert result.exit_code == 0, result.output
 
 
@@ -230,14 +230,14 @@ def test_each_kind_gets_the_loop_it_needs(factory: Any, tmp_path: Path) -> None:
 )
 def test_what_is_not_reproduced(change: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(**{"factory": failing(), **change}))
-    code, out, err = replay_apart(path)
+    code, out, err = rerun_apart(path)
     assert code == 3
     assert f"NOT reproduced: environment 3 {sentence}" in out
     assert "What it was then:\n\nTraceback ..." in err
 
 
 def test_a_capsule_without_the_first_actions_says_so(tmp_path: Path) -> None:
-    result = replay(tmp_path, a_capsule(factory=Tally, actions=[], complete=False))
+    result = rerun(tmp_path, a_capsule(factory=Tally, actions=[], complete=False))
     assert result.exit_code == 3
     assert "lacks how the episode began" in result.stderr
     assert "cannot be reproduced exactly" in result.stderr
@@ -245,7 +245,7 @@ def test_a_capsule_without_the_first_actions_says_so(tmp_path: Path) -> None:
 
 def test_a_capsule_without_an_action_that_could_not_be_pickled(tmp_path: Path) -> None:
     capsule = a_capsule(factory=failing(), action=Unpicklable("no"))
-    result = replay(tmp_path, capsule)
+    result = rerun(tmp_path, capsule)
     assert result.exit_code == 3
     assert "the capsule lacks action (cannot be pickled" in result.stderr
 
@@ -253,35 +253,35 @@ def test_a_capsule_without_an_action_that_could_not_be_pickled(tmp_path: Path) -
 def test_other_versions_are_told(tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=failing(), error="ValueError: boom"))
     with_head(path, versions={"gymnasium": "0.9", "python": "3.1.0"})
-    result = CliRunner().invoke(app, ["replay", str(path)])
+    result = CliRunner().invoke(app, ["rerun", str(path)])
     assert result.exit_code == 0
     assert "it was written with gymnasium 0.9, and this is" in result.stderr
     assert "it was written with python 3.1.0, and this is" in result.stderr
 
 
 def test_a_factory_that_is_not_there_is_shown_and_refused(tmp_path: Path) -> None:
-    result = replay(tmp_path, a_capsule(factory=partial(Tally, sys.stdout)))
+    result = rerun(tmp_path, a_capsule(factory=partial(Tally, sys.stdout)))
     assert result.exit_code == 2
     assert "tests.support.envs.plain_envs.Tally(" in result.stdout
     assert "ValueError: boom in step" in result.stdout
-    assert "cannot be replayed: factory (cannot be pickled" in result.stderr
+    assert "cannot be rerun: factory (cannot be pickled" in result.stderr
     assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b'{"agym_capsule": 1'])
 def test_other_files_are_one_sentence_and_exit_2(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file.agym").write_bytes(content)
-    result = CliRunner().invoke(app, ["replay", str(tmp_path / "file.agym")])
+    result = CliRunner().invoke(app, ["rerun", str(tmp_path / "file.agym")])
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
 
 
 def test_help_warns_and_tells_the_exit_codes() -> None:
-    page = CliRunner().invoke(app, ["replay", "--help"]).stdout
+    page = CliRunner().invoke(app, ["rerun", "--help"]).stdout
     assert "Only open capsules you trust" in page
     assert "3: not reproduced" in page
-    assert "agym replay " in page.partition("Examples:")[2]
+    assert "agym rerun " in page.partition("Examples:")[2]
 
 
 # ---------------------------------------------------------------- scripts
@@ -323,7 +323,7 @@ def test_an_environment_of_a_scripts_own(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WORD = 'words'")
     code, out, err = run(tmp_path, SCRIPT)
     assert (code, err) == (0, "")
-    code, shown, err = replay_apart(tmp_path / out.strip(), folder=Path("/"))
+    code, shown, err = rerun_apart(tmp_path / out.strip(), folder=Path("/"))
     assert code == 0, err
     assert "reproduced: environment 0 raised Broken: 5 words in step" in shown
     assert 'raise Broken(f"{self.size} {beside.WORD}")' in err, "its source is shown"

@@ -1,4 +1,4 @@
-"""Arrays of the caller's own that take a batch, and rollout buffers."""
+"""Arrays of the caller's own that take a batch, and step buffers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_buffer_takes_what_would_have_come(setup: Setup, api: str, mode: Any) 
         wanted = [plain.reset(seed=0), *(plain.step([k] * 4) for k in (0, 1, 2, 3, 4))]
     with opened(api, partial(env_of(setup), 3), 4, **options) as envs:
         inner = envs.envs if api == "async" else envs
-        buffer = inner.rollout_buffer(6)
+        buffer = inner.step_buffer(6)
         for _ in range(2):  # and again
             begun = envs.reset(seed=0, out=buffer[0])
             assert not buffer.rewards[0].any()
@@ -56,7 +56,7 @@ def test_a_buffer_takes_what_would_have_come(setup: Setup, api: str, mode: Any) 
 @everywhere
 def test_hosts_write_into_a_buffer(setup: Setup) -> None:
     with opened("sync", env_of(setup), 4, **{**OPTIONS, **setup.options}) as envs:
-        buffer = envs.rollout_buffer(3)
+        buffer = envs.step_buffer(3)
         envs.reset(out=buffer[0])
         pending = envs._begin(engine_of(envs).step, [0] * 4, None, buffer[2])
         assert pending.plane == buffer[2].plane is not None
@@ -68,7 +68,7 @@ def test_hosts_write_into_a_buffer(setup: Setup) -> None:
 @everywhere
 def test_what_the_caller_writes_into_a_buffer_is_overwritten(setup: Setup) -> None:
     with opened("sync", env_of(setup), 4, **{**OPTIONS, **setup.options}) as envs:
-        buffer = envs.rollout_buffer(1)
+        buffer = envs.step_buffer(1)
         envs.reset()
         for count in (1, 2, 3):
             buffer.terminated[:] = buffer.truncated[:] = True
@@ -84,7 +84,7 @@ def test_a_buffer_that_is_gone_is_given_back(backend: Any) -> None:
     with agym.make(Large, 4, backend=backend, **OPTIONS) as envs:
         table = engine_of(envs).life.table
         for _ in range(5):
-            buffer = envs.rollout_buffer(4)
+            buffer = envs.step_buffer(4)
             envs.reset(out=buffer[0])
             image = envs.step([0] * 4, out=buffer[-1]).observations["image"]
             del buffer
@@ -142,24 +142,24 @@ def test_buffers_of_others_are_refused() -> None:
     with agym.make(Large, 4, **OPTIONS) as envs, agym.make(Large, 3, **OPTIONS) as others:
         envs.reset()
         with pytest.raises(agym.UsageError, match="of other environments"):
-            envs.step([0] * 4, out=others.rollout_buffer(2)[0])
+            envs.step([0] * 4, out=others.step_buffer(2)[0])
         with pytest.raises(agym.UsageError, match="leave out env_ids"):
-            envs.step([0], env_ids=[1], out=envs.rollout_buffer(2)[0])
+            envs.step([0], env_ids=[1], out=envs.step_buffer(2)[0])
         with pytest.raises(agym.UsageError, match=r"take one step of it, out=buffer\[t\]"):
-            envs.step([0] * 4, out=envs.rollout_buffer(2))
+            envs.step([0] * 4, out=envs.step_buffer(2))
         with pytest.raises(agym.UsageError, match="one step at a time"):
-            envs.rollout_buffer(2)["first"]  # type: ignore[index]
+            envs.step_buffer(2)["first"]  # type: ignore[index]
         with pytest.raises(agym.UsageError, match=r"give arrays for out\['image'\], out\['deep'\]"):
             envs.step([0] * 4, out=np.zeros(4))
-        with pytest.raises(IndexError, match="step 2 of a rollout buffer of 2"):
-            envs.rollout_buffer(2)[2]
+        with pytest.raises(IndexError, match="step 2 of a step buffer of 2"):
+            envs.step_buffer(2)[2]
         with pytest.raises(agym.UsageError, match="positive"):
-            envs.rollout_buffer(0)
+            envs.step_buffer(0)
     with pytest.raises(agym.ClosedError):
-        envs.rollout_buffer(2)
+        envs.step_buffer(2)
     with agym.make(Large, 4, **OPTIONS) as envs, agym.make(Large, 4, **OPTIONS) as others:
         envs.reset()
-        mine, theirs = envs.rollout_buffer(2), others.rollout_buffer(2)
+        mine, theirs = envs.step_buffer(2), others.step_buffer(2)
         assert mine.planes == theirs.planes
         with pytest.raises(agym.UsageError, match="of other environments"):
             envs.step([0] * 4, out=theirs[0])
@@ -168,7 +168,7 @@ def test_buffers_of_others_are_refused() -> None:
         agym.make(text, 2, **OPTIONS) as envs,
         pytest.raises(agym.UsageError, match="no fixed size"),
     ):
-        envs.rollout_buffer(2)
+        envs.step_buffer(2)
 
 
 @pytest.mark.parametrize("backend", SERIAL_OR_FORK)
@@ -188,7 +188,7 @@ def test_an_array_that_fails_too_late_jams_nothing(backend: Any) -> None:
 
 async def test_a_step_of_a_buffer_takes_one_batch_at_a_time() -> None:
     async with agym.make_async("CartPole-v1", 3, backend="process", workers=1) as envs:
-        buffer = envs.rollout_buffer(2)
+        buffer = envs.step_buffer(2)
         step = envs.reset(seed=0, out=buffer[0])
         with pytest.raises(agym.BusyError, match="still being written"):
             envs.step([0, 0, 0], out=buffer[0])
@@ -209,7 +209,7 @@ def test_descriptors_of_buffers_are_given_back() -> None:
         envs.reset()
         held = []
         for _ in range(6):
-            envs.rollout_buffer(2)
+            envs.step_buffer(2)
             held.append(psutil.Process().num_fds())
         assert max(held) - min(held) <= 4
         assert held[-1] == held[-2]

@@ -1,4 +1,4 @@
-"""``agym replay`` in a process of its own: deaths, hangs, the debugger, Ctrl-C."""
+"""``agym rerun`` in a process of its own: deaths, hangs, the debugger, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.capsules import (
     at_terminal,
     failing,
     read_until,
-    replay,
-    replay_apart,
+    rerun,
+    rerun_apart,
 )
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
@@ -66,17 +66,17 @@ class ReadsNothing(Tally):
 )
 def test_a_death_is_the_same_death(factory: Any, code: int, tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="died", error="died"))
-    found, out, err = replay_apart(path)
+    found, out, err = rerun_apart(path)
     assert found == code
     assert "this process is about to die as the worker did" in err
     assert "died (died)" in out, "the table is out before it dies"
     if code in (-signal.SIGSEGV, -signal.SIGABRT):
-        assert "test_replay_process.py" in err.partition("Fatal Python error")[2]
+        assert "test_rerun_process.py" in err.partition("Fatal Python error")[2]
 
 
 def test_a_death_in_the_constructor(tmp_path: Path) -> None:
     capsule = a_capsule(factory=partial(Exits, 7, True), kind="died", operation="make")
-    assert replay_apart(write_capsule(tmp_path, capsule))[0] == 7
+    assert rerun_apart(write_capsule(tmp_path, capsule))[0] == 7
 
 
 # ---------------------------------------------------------------- it hangs
@@ -135,7 +135,7 @@ class AsyncHangs(AsyncTally):
 def test_a_hang_is_shown_where_it_hangs(factory: Any, tmp_path: Path) -> None:
     capsule = a_capsule(factory=factory, kind="timeout", error="missed its deadline")
     limit = f"{deadline(0.3):.2g}"
-    code, out, err = replay_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
+    code, out, err = rerun_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
     assert code == 0, err
     assert f"waiting {limit} s for it" in err
     assert "in hang" in err
@@ -148,7 +148,7 @@ def test_a_hang_is_shown_where_it_hangs(factory: Any, tmp_path: Path) -> None:
 def test_a_hang_that_lets_no_python_run_still_shows_its_stack(tmp_path: Path) -> None:
     capsule = a_capsule(factory=partial(Hangs, "gil"), kind="timeout", error="missed its deadline")
     limit = f"{deadline(0.3):.2g}"
-    code, _, err = replay_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
+    code, _, err = rerun_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
     assert code == 1
     assert "in hang" in err
 
@@ -156,7 +156,7 @@ def test_a_hang_that_lets_no_python_run_still_shows_its_stack(tmp_path: Path) ->
 def test_a_hang_that_is_none(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGALRM)
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 0  # this test's own limit
-    result = replay(tmp_path, a_capsule(kind="timeout", error="missed its deadline"))
+    result = rerun(tmp_path, a_capsule(kind="timeout", error="missed its deadline"))
     assert result.exit_code == 3
     assert "did all of it without failing; it was missed its deadline" in result.stdout
     assert signal.getsignal(signal.SIGALRM) == before
@@ -171,7 +171,7 @@ def test_a_hang_that_is_none(tmp_path: Path) -> None:
 def test_pdb_stops_where_it_raises(on_loop: bool, tmp_path: Path) -> None:
     factory = partial(AsyncTally, Raises, "step") if on_loop else failing()
     path = write_capsule(tmp_path, a_capsule(factory=factory, error="ValueError: boom"))
-    code, out, _ = replay_apart(path, "--pdb", typed="p ('found', where)\nup\np action + 1\nq\n")
+    code, out, _ = rerun_apart(path, "--pdb", typed="p ('found', where)\nup\np action + 1\nq\n")
     assert code == 0
     assert "reproduced: environment 3 raised ValueError: boom in step" in out
     assert "('found', 'step')" in out
@@ -180,7 +180,7 @@ def test_pdb_stops_where_it_raises(on_loop: bool, tmp_path: Path) -> None:
 
 def test_pdb_stops_where_another_error_is_raised(tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=failing(), error="KeyError: 'x'"))
-    code, out, _ = replay_apart(path, "--pdb", typed="p ('found', where)\nq\n")
+    code, out, _ = rerun_apart(path, "--pdb", typed="p ('found', where)\nq\n")
     assert code == 3
     assert "('found', 'step')" in out
 
@@ -190,12 +190,12 @@ def test_pdb_stops_where_another_error_is_raised(tmp_path: Path) -> None:
 def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
     factory = partial(AsyncTally, Exits, 7) if on_loop else partial(Exits, 7)
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="died", error="exit code 7"))
-    code, out, err = replay_apart(path, "--pdb", typed="p function.args\ns\nc\n")
+    code, out, err = rerun_apart(path, "--pdb", typed="p function.args\ns\nc\n")
     assert code == 7
     assert "the next line is the step that died" in err
     assert "(Pdb) (9,)" in out
     assert on_loop or "def step(self, action" in out
-    code, out, _ = replay_apart(path, "--pdb", typed="q\n")
+    code, out, _ = rerun_apart(path, "--pdb", typed="q\n")
     assert code == 3
     assert "NOT reproduced: the debugger was left before the step that failed" in out
 
@@ -204,7 +204,7 @@ def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("factory", [partial(Hangs, "sleep"), AsyncHangs], ids=["sleep", "async"])
 def test_pdb_stops_where_it_hangs(factory: Any, tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="timeout", error="late"))
-    code, out, _ = replay_apart(path, "--pdb", "--timeout", f"{deadline(0.3):.2g}", typed="w\nq\n")
+    code, out, _ = rerun_apart(path, "--pdb", "--timeout", f"{deadline(0.3):.2g}", typed="w\nq\n")
     assert code == 0
     assert "hang()" in out.partition("(Pdb)")[2]
     assert "deadline.py" not in out
@@ -232,7 +232,7 @@ class Slow(Raises):
 
 
 @pytest.mark.full
-def test_a_long_replay_shows_how_far_it_is(tmp_path: Path) -> None:
+def test_a_long_rerun_shows_how_far_it_is(tmp_path: Path) -> None:
     capsule = a_capsule(factory=partial(Slow, "step"), actions=[1] * 60, error="ValueError: boom")
     with at_terminal(write_capsule(tmp_path, capsule)) as (process, terminal):
         read_until(terminal, b"/60")
@@ -247,10 +247,10 @@ def test_ctrl_c_stops_it(tmp_path: Path) -> None:
         capsule = a_capsule(factory=made, actions=[1] * 2000, error="ValueError: boom")
         path = write_capsule(tmp_path, capsule)
         code = (
-            "import agym.cli.replay, sys\n"
+            "import agym.cli.rerun, sys\n"
             "from agym.cli.app import app\n"
-            "agym.cli.replay._Reporter.after_step = lambda *_: print('stepping', flush=True)\n"
-            f"app(['replay', {str(path)!r}])"
+            "agym.cli.rerun._Reporter.after_step = lambda *_: print('stepping', flush=True)\n"
+            f"app(['rerun', {str(path)!r}])"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,10 +1,10 @@
-"""``agym replay``: reproduce a failure from its capsule, so that it can be debugged.
+"""``agym rerun``: reproduce a failure from its capsule, so that it can be debugged.
 
 Exit codes::
 
     exit code 0     reproduced
               1     hangs in C code that never returns to Python; its stack is shown
-              2     the file cannot be replayed
+              2     the file cannot be rerun
               3     not reproduced
     a signal's      reproduced: the process died as the worker did
 """
@@ -33,7 +33,8 @@ from agym.core._system.watchdog import STDERR, Hang
 from agym.core.engine.faults.capsule import Capsule, describe_error, read_capsule, shown
 from agym.core.protocol.messages.failures import behind
 from agym.errors import UsageError
-from agym.faults.rerun import Ending, Watch, rerun
+from agym.faults.rerun import Ending, Watch
+from agym.faults.rerun import rerun as run_again
 
 # The progress bar appears after QUICK_SECONDS and is redrawn every DRAW_SECONDS.
 QUICK_SECONDS = 2.0
@@ -43,15 +44,15 @@ NOT_REPRODUCED = 3
 
 EXAMPLES = """Examples:
 
-agym replay faults/env3-step-20260102T101112-1a2b3c4d.agym
+agym rerun faults/env3-step-20260102T101112-1a2b3c4d.agym
 
-agym replay env3-step-20260102T101112-1a2b3c4d.agym --pdb
+agym rerun env3-step-20260102T101112-1a2b3c4d.agym --pdb
 
-agym replay env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
+agym rerun env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
 """
 
 
-def replay(
+def rerun(
     file: Annotated[Path, typer.Argument(help="Capsule file. Only open capsules you trust.")],
     debug: Annotated[
         bool, typer.Option("--pdb", help="Open the debugger at the failure.", show_default="off")
@@ -65,7 +66,7 @@ def replay(
 
     Opening a capsule runs code from it: only open capsules you trust.
 
-    Exit code 0: reproduced; 3: not reproduced; 2: the file cannot be replayed.
+    Exit code 0: reproduced; 3: not reproduced; 2: the file cannot be rerun.
 
     A failure that killed the worker kills this process by the same signal.
 
@@ -74,7 +75,7 @@ def replay(
     capsule = read_capsule(file)
     console().print(table(capsule))
     if capsule.factory is None:
-        raise UsageError(f"{file} cannot be replayed: {'; '.join(capsule.missing)}")
+        raise UsageError(f"{file} cannot be rerun: {'; '.join(capsule.missing)}")
     for lack in lacks(capsule):
         _warn(lack)
     reporter = _Reporter(capsule, debug, timeout)
@@ -82,7 +83,7 @@ def replay(
     if capsule.fault.kind == "died":
         faulthandler.enable(STDERR)
     try:
-        ending = rerun(capsule, watch)
+        ending = run_again(capsule, watch)
     finally:
         reporter.stop_bar()
         if capsule.fault.kind == "died":
@@ -92,7 +93,7 @@ def replay(
 
 
 class _Reporter:
-    """Shows the progress and the result of a replay."""
+    """Shows the progress and the result of a rerun."""
 
     def __init__(self, capsule: Capsule, debug: bool, timeout: float) -> None:
         self._capsule = capsule
@@ -183,7 +184,7 @@ def verdict(capsule: Capsule, ending: Ending, timeout: float) -> str:
 
 
 def lacks(capsule: Capsule) -> list[str]:
-    """Return the reasons why the replay may differ from the recording, a sentence each."""
+    """Return the reasons why the rerun may differ from the recording, a sentence each."""
     sentences = [f"the capsule lacks {lack}" for lack in capsule.missing]
     if not capsule.complete and not sentences:
         sentences.append(

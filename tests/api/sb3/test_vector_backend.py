@@ -23,7 +23,7 @@ def _quiet() -> None:
 
 
 def test_ale_under_sb3_is_ale_by_hand() -> None:
-    envs = agym.sb3.make_vec_env("ALE/Pong-v5", 3, seed=5, env_kwargs=GAME, backend="native")
+    envs = agym.sb3.make_vec_env("ALE/Pong-v5", 3, seed=5, env_kwargs=GAME, backend="vector")
     oracle = gymnasium.make_vec("ALE/Pong-v5", 3, autoreset_mode="SameStep", **GAME)
     try:
         assert np.array_equal(envs.reset(), oracle.reset(seed=5)[0])
@@ -45,7 +45,7 @@ def test_ale_under_sb3_is_ale_by_hand() -> None:
 
 
 def test_sb3s_monitor_goes_over_it() -> None:
-    envs = VecMonitor(agym.sb3.make_vec_env("ALE/Pong-v5", 2, env_kwargs=GAME, backend="native"))
+    envs = VecMonitor(agym.sb3.make_vec_env("ALE/Pong-v5", 2, env_kwargs=GAME, backend="vector"))
     try:
         envs.reset()
         lengths = []
@@ -58,7 +58,7 @@ def test_sb3s_monitor_goes_over_it() -> None:
 
 
 def test_random_seeds_are_small_enough() -> None:
-    envs = agym.sb3.make_vec_env("ALE/Pong-v5", 2, backend="native")
+    envs = agym.sb3.make_vec_env("ALE/Pong-v5", 2, backend="vector")
     try:
         for _ in range(8):
             assert max(envs.seed()) < 2**31
@@ -69,6 +69,6 @@ def test_random_seeds_are_small_enough() -> None:
 
 def test_what_is_for_single_environments_is_refused() -> None:
     with pytest.raises(agym.UsageError, match="monitor_dir is for single environments"):
-        agym.sb3.make_vec_env("ALE/Pong-v5", 2, monitor_dir="x", backend="native")
+        agym.sb3.make_vec_env("ALE/Pong-v5", 2, monitor_dir="x", backend="vector")
     with pytest.raises(agym.UsageError, match="autoreset_mode=NEXT_STEP"):
-        agym.sb3.make_vec_env("CartPole-v1", 2, backend="native")
+        agym.sb3.make_vec_env("CartPole-v1", 2, backend="vector")
