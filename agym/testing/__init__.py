@@ -1,17 +1,29 @@
-"""Tests for what users write: the conformance suite, which every backend must pass."""
+"""Tests for what users write: the laws of agym, and the suite that checks them for a backend."""
 
-from agym.testing.conformance import (
-    AsCoroutine,
-    BackendConformance,
-    any_spaces,
-    assert_same,
-    boxes,
-    simple_spaces,
-)
+from agym.core._system.extras import install_command
+from agym.errors import MissingExtraError
+
+try:
+    import pytest
+
+    pytest.register_assert_rewrite("agym.testing.laws")  # so that a broken law shows its values
+    from agym.testing.conformance import BackendConformance
+    from agym.testing.laws import LAWS, Law, assert_same
+    from agym.testing.scripted import AsyncScriptedEnv, Script, ScriptedEnv
+    from agym.testing.strategies import any_spaces, boxes, simple_spaces
+    from agym.testing.worlds import AsCoroutine, World
+except ImportError as error:
+    raise MissingExtraError(f"agym.testing needs: {install_command('test')}") from error
 
 __all__ = [
+    "LAWS",
     "AsCoroutine",
+    "AsyncScriptedEnv",
     "BackendConformance",
+    "Law",
+    "Script",
+    "ScriptedEnv",
+    "World",
     "any_spaces",
     "assert_same",
     "boxes",

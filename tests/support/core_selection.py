@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+from agym.testing import Law
+
 # A worker's start is no reason to call an example slow; and a test leaves no files.
 FULL = settings(deadline=None, database=None, print_blob=True)
 settings.register_profile("full", FULL)
@@ -50,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.core)
         long = any(_is(case, "once") or _is(case, "full") for case in cases)
         for item in covering(cases) if long else cases:
-            if item not in core or is_hypothesis_test(getattr(item, "obj", None)):
+            if item not in core or _draws_examples(getattr(item, "obj", None)):
                 item.add_marker(pytest.mark.rest)
 
 
@@ -72,6 +74,10 @@ def covering(cases: list[pytest.Item]) -> list[pytest.Item]:
     return chosen
 
 
+def _draws_examples(test: Any) -> bool:
+    return is_hypothesis_test(test) or getattr(test, "draws_examples", False)
+
+
 def _is(case: pytest.Item, mark: str) -> bool:
     return case.get_closest_marker(mark) is not None
 
@@ -85,4 +91,6 @@ def _values(case: pytest.Item) -> set[tuple[Any, str]]:
         loop = next(name for name in names if name in LOOPS)
         values.add((LOOP, loop))
         names.remove(loop)
+    if names and isinstance(law := callspec.params.get("law"), Law):
+        return {("law", law.name), ("world", str(callspec.params["world"]))}
     return values | {*enumerate(names)}

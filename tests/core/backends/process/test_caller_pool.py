@@ -1,6 +1,6 @@
 """Worker processes and the caller's thread, which steps the last range itself.
 
-``tests/test_conformance.py`` has what is promised of every backend.
+``tests/laws/test_backends.py`` has what is promised of every backend.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The conformance kit over every backend, and over an backend of a stranger's."""
+"""Each law, in all worlds: every backend, API, autoreset mode and kind of environment."""
 
 from __future__ import annotations
 
@@ -91,14 +91,19 @@ class TestProcessWithCaller(BackendConformance):
 
 class TestAsyncio(BackendConformance):
     backend = "asyncio"
-    coroutines = True
+    kind = "coroutine"
     examples = examples(50).max_examples
 
 
 class TestProcessWithCoroutines(BackendConformance):
     backend = FORK
     examples = examples(10).max_examples
-    coroutines = True
+    kind = "coroutine"
+
+
+class TestVector(BackendConformance):
+    backend = "vector"
+    kind = "vector"
 
 
 class TestStranger(BackendConformance):

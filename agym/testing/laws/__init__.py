@@ -1,0 +1,31 @@
+"""What must hold of every backend, by subject; each law is a function of a world."""
+
+from agym.testing.laws import (
+    arguments,
+    attributes,
+    failures,
+    lifecycle,
+    order,
+    receiving,
+    recovery,
+    resets,
+    results,
+    snapshots,
+)
+from agym.testing.laws.law import LAWS, Law, assert_same
+
+__all__ = [
+    "LAWS",
+    "Law",
+    "arguments",
+    "assert_same",
+    "attributes",
+    "failures",
+    "lifecycle",
+    "order",
+    "receiving",
+    "recovery",
+    "resets",
+    "results",
+    "snapshots",
+]

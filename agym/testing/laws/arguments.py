@@ -1,0 +1,68 @@
+"""Bad input is refused before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agym.errors import AgymError, ResetNeededError, UsageError
+from agym.testing.laws.law import law, steps_of
+from agym.testing.worlds import World
+
+
+@law()
+def a_step_before_the_first_reset_is_refused(world: World) -> None:
+    """The error says that a reset is needed."""
+    with world.open(2) as envs:
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0])
+        envs.reset()
+        envs.step([0, 0])
+
+
+@law()
+def bad_actions_are_refused(world: World) -> None:
+    """Wrong in number, shape or dtype; no environment steps."""
+    bad: list[Any] = [[0, 0], [0, 0, 0, 0], [0.5, 0.5, 0.5], [[0], [0], [0]], 0, "abc", None]
+    with world.open(3) as envs:
+        envs.reset()
+        for actions in bad:
+            with pytest.raises(UsageError, match="action"):
+                envs.step(actions)
+        assert steps_of(envs) == [0, 0, 0]
+        envs.step(np.zeros(3, np.int64))
+        assert steps_of(envs) == [1, 1, 1]
+
+
+@law("single")
+def bad_ids_are_refused(world: World) -> None:
+    """Ids out of range, doubled, unsorted for a step, or of another type."""
+    with world.open(3) as envs:
+        envs.reset()
+        for ids in ([3], [-1], [0, 0], [1, 0], [0.5], ["0"]):
+            with pytest.raises(UsageError):
+                envs.step([0] * len(ids), env_ids=ids)
+        for ids in ([3], [-1], [0, 0]):
+            with pytest.raises(UsageError):
+                envs.send([0] * len(ids), ids)
+            with pytest.raises(UsageError):
+                envs.reset(env_ids=ids)
+        assert steps_of(envs) == [0, 0, 0]
+
+
+@law("single")
+def bad_seeds_and_masks_are_refused(world: World) -> None:
+    """Nothing is reset by a call that is refused."""
+    with world.open(3) as envs:
+        envs.reset()
+        bad: list[dict[str, Any]] = [
+            {"seed": -1}, {"seed": 0.5}, {"seed": [1, 2]}, {"seed": "1"},
+            {"options": {"reset_mask": np.ones(2, bool)}},
+            {"options": {"reset_mask": [True, False, True], "more": 1}, "env_ids": [0]},
+        ]  # fmt: skip
+        for arguments in bad:
+            with pytest.raises(AgymError):
+                envs.reset(**arguments)
+        assert envs.render() == ["1:0"] * 3

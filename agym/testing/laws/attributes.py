@@ -1,0 +1,57 @@
+"""Attributes and methods of environments."""
+
+from __future__ import annotations
+
+import pytest
+
+from agym.testing.laws.law import law
+from agym.testing.worlds import World
+
+
+@law("single")
+def attributes_are_read_and_set(world: World) -> None:
+    """One value for each environment; one value for all if it is not a list."""
+    with world.open(3) as envs:
+        assert envs.get_attr("value") == [1.0] * 3
+        envs.set_attr("value", [1.0, 2.0, 3.0])
+        assert envs.get_attr("value") == [1.0, 2.0, 3.0]
+        envs.set_attr("value", 5.0)
+        assert envs.call("add", 1.0) == [6.0] * 3
+        assert envs[1].get_attr("value") == 5.0
+
+
+@law("single")
+def a_missing_attribute_is_an_attribute_error(world: World) -> None:
+    """Environments stay usable."""
+    with world.open(3) as envs:
+        envs.reset()
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            envs.get_attr("no_such_thing")
+        envs.step([0, 0, 0])
+
+
+@law("single")
+def a_handle_is_one_environment(world: World) -> None:
+    """Its calls return the environment's own results, without a batch."""
+    with world.open(3) as envs:
+        envs.reset(seed=0)
+        observation, info = envs[2].reset(seed=9)
+        assert info["seed"] == 9
+        observation, reward, terminated, truncated, info = envs[2].step(5)
+        assert observation[1:].tolist() == [2, 1, 5]
+        assert (reward, terminated, truncated) == (observation[0] + 1 / 16, False, False)
+        assert envs[2].render() == "2:1"
+        assert envs[2].call("add", 1.0) == 2.0
+        assert envs.render() == ["1:0", "1:0", "2:1"]
+
+
+@law()
+def frames_come_in_the_order_of_environments(world: World) -> None:
+    """``render`` returns one frame for each environment."""
+    with world.open(4) as envs:
+        envs.reset()
+        envs.step([0] * 4)
+        assert list(envs.render()) == ["1:1"] * 4
+        if "single" in world.has:
+            envs[1].step(0)
+            assert envs.render([0, 1]) == ["1:1", "1:2"]

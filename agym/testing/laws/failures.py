@@ -1,0 +1,100 @@
+"""A failure is one error that names the environment, and spoils no other environment."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import pytest
+
+from agym.errors import AgymErrorGroup, EnvError, ResetNeededError, StepTimeout, WorkerDied
+from agym.testing.laws.law import law, steps_of
+from agym.testing.scripted import DEATHS, EXCEPTIONS
+from agym.testing.worlds import World
+
+
+@law("single")
+def an_environment_that_raises_spoils_no_other(world: World) -> None:
+    """The error names the environment and the operation; all go on after a reset of it."""
+    arguments: dict[str, list[Any]] = {"step": [[0, 0, 0]], "call": ["add", 1.0]}
+    with world.open(3, length=100) as envs:
+        for operation, act in itertools.product(("reset", "step", "render", "call"), EXCEPTIONS):
+            envs.reset(seed=7)
+            envs.script.set(1, operation, act)
+            with pytest.raises(EnvError) as caught:
+                getattr(envs, operation)(*arguments.get(operation, []))
+            error = caught.value
+            assert (error.env_id, error.operation) == (1, operation)
+            assert error.__cause__ is not None
+            if operation in ("reset", "step"):
+                with pytest.raises(ResetNeededError, match="environment 1"):
+                    envs.step([0, 0, 0])
+                envs.reset(env_ids=[1])
+            envs.step([0, 0, 0])
+            steps = 2 if operation == "step" else 1
+            assert steps_of(envs) == [steps, 1, steps]
+
+
+@law("single")
+def failures_of_one_call_are_one_group(world: World) -> None:
+    """Its members name their environments, in order."""
+    with world.open(4) as envs:
+        envs.reset()
+        for i in (3, 0, 1):
+            envs.script.set(i, "step", "raise")
+        with pytest.raises(AgymErrorGroup) as caught:
+            envs.step([0] * 4)
+        assert caught.value.env_ids == (0, 1, 3)
+        envs.reset(env_ids=caught.value.env_ids)
+        assert envs.step([0] * 4).observations[:, 2].tolist() == [1, 1, 2, 1]
+
+
+@law("single")
+def an_unusable_result_is_the_failure_of_its_environment(world: World) -> None:
+    """An observation of another shape is refused, and others' results are kept."""
+    with world.open(3) as envs:
+        envs.reset()
+        envs.script.set(1, "step", "misfit")
+        with pytest.raises(EnvError, match=r"environment 1.*shape"):
+            envs.step([0] * 3)
+        envs.reset(env_ids=[1])
+        assert envs.step([0] * 3).observations[:, 2].tolist() == [2, 1, 2]
+
+
+@law("processes")
+def a_dead_worker_is_reported_with_its_environments(world: World) -> None:
+    """Others go on; ``restart`` brings a new worker, whose environments need a reset."""
+    for act, exitcode in DEATHS.items():
+        with world.with_options(workers=2).open(4) as envs:
+            envs.reset()
+            envs.script.set(1, "step", act)
+            with pytest.raises(WorkerDied) as caught:
+                envs.step([0] * 4)
+            assert caught.value.env_ids == (0, 1)
+            assert caught.value.exitcode == exitcode
+            with pytest.raises(WorkerDied):
+                envs.step([0], env_ids=[0])
+            assert envs.step([0, 0], env_ids=[2, 3]).observations[:, 2].tolist() == [2, 2]
+            envs.restart(caught.value.env_ids)
+            with pytest.raises(ResetNeededError):
+                envs.step([0] * 4)
+            envs.reset()
+            envs.step([0] * 4)
+
+
+@law("deadlines")
+def a_missed_deadline_names_its_environment(world: World) -> None:
+    """The others stay usable, and so does the late one after a reset."""
+    with world.with_options(workers=2, timeout=1.0).open(2, length=9) as envs:
+        envs.reset()
+        envs.script.set(1, "step", "wait")
+        with warnings.catch_warnings():
+            # A thread that cannot be ended is left behind, which is a warning.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            with pytest.raises(StepTimeout) as caught:
+                envs.step([0, 0])
+        assert 1 in caught.value.env_ids
+        envs.script.open_all()
+        envs.reset(env_ids=caught.value.env_ids)
+        assert envs.step([0, 0]).observations[1, 2] == 1

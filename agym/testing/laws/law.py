@@ -1,0 +1,82 @@
+"""What a law is: a function of a world, with the needs that say in which worlds it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agym.testing.worlds import Need, World
+
+
+@dataclass(frozen=True)
+class Law:
+    """A promise and its check.
+
+    Attributes:
+        name: The promise in a few words.
+        check: Raises if a world breaks the law.
+        needs: What a world must have, so that the law applies.
+    """
+
+    name: str
+    check: Callable[[World], None]
+    needs: frozenset[str]
+
+    def applies(self, world: World) -> bool:
+        """Whether the law is about this world."""
+        return self.needs <= world.has
+
+
+LAWS: dict[str, Law] = {}
+
+
+def law(*needs: Need) -> Callable[[Callable[[World], None]], Callable[[World], None]]:
+    """Register a function as a law; its name and docstring are the promise."""
+
+    def register(check: Callable[[World], None]) -> Callable[[World], None]:
+        name = check.__name__
+        assert name not in LAWS, f"two laws are called {name}"
+        LAWS[name] = Law(name, check, frozenset(needs))
+        return check
+
+    return register
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Compare two results to the last bit: values, dtypes, nesting."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key, value in ours.items():
+            assert_same(value, theirs[key])
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    elif isinstance(ours, np.ndarray):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs)
+
+
+def play(envs: Any, steps: int = 10, seed: int | None = 3) -> list[Any]:
+    """Reset, step, and return all results; the actions depend on the step and the environment."""
+    count = envs.num_envs
+    results = [envs.reset(seed=seed)]
+    results += [envs.step([(k + i) % 10 for i in range(count)]) for k in range(steps)]
+    return results
+
+
+def rows(batch: Any) -> list[list[float]]:
+    """Return the environment, the step and the action of each row of a received batch."""
+    columns = batch.observations[:, 2:].tolist()
+    return [[i, *row] for i, row in zip(batch.env_ids.tolist(), columns, strict=True)]
+
+
+def steps_of(envs: Any) -> Sequence[int]:
+    """Return how many steps of its episode each environment has taken."""
+    return [int(frame.split(":")[1]) for frame in envs.render()]

@@ -1,0 +1,127 @@
+"""Seeds, options, partial resets, and what follows an episode's end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agym.testing.laws.law import assert_same, law, play
+from agym.testing.worlds import World
+
+
+@law()
+def a_seed_repeats_a_run(world: World) -> None:
+    """The same seed and actions give the same results again, and another seed gives others."""
+    with world.open(3) as envs:
+        first, again, other = (play(envs, 2, seed) for seed in (7, 7, 8))
+        for one, two in zip(first, again, strict=True):
+            np.testing.assert_array_equal(one[0][:, 0], two[0][:, 0])
+        assert (first[0].observations[:, 0] != other[0].observations[:, 0]).all()
+
+
+@law("single")
+def each_environment_gets_a_seed_of_its_own(world: World) -> None:
+    """Environment ``i`` gets ``seed + i``, or the i-th of a list; ``None`` gives none."""
+    with world.open(3) as envs:
+        assert [info["seed"] for info in envs.reset(seed=5).infos] == [5, 6, 7]
+        assert [info["seed"] for info in envs.reset(seed=[9, None, 2]).infos] == [9, None, 2]
+        assert [info["seed"] for info in envs.reset().infos] == [None] * 3
+        draws = envs.reset(seed=[4, 5, 4]).observations[:, 0]
+        assert draws[0] == draws[2] != draws[1]
+
+
+@law("single")
+def a_partial_reset_leaves_others_alone(world: World) -> None:
+    """Their observations are the latest ones, and their infos are empty."""
+    with world.open(4, length=100) as envs:
+        envs.reset(seed=0)
+        last = envs.step([1, 2, 3, 4]).observations
+        observations, infos = envs.reset(env_ids=[2, 0])
+        np.testing.assert_array_equal(observations[[1, 3]], last[[1, 3]])
+        assert observations[[0, 2], 1:].tolist() == [[2, 0, -1]] * 2
+        assert [bool(info) for info in infos] == [True, False, True, False]
+        assert envs.step([0] * 4).observations[:, 2].tolist() == [1, 2, 1, 2]
+
+
+@law("single")
+def a_reset_mask_selects_as_ids_do(world: World) -> None:
+    """``options={"reset_mask": mask}`` is Gymnasium's form of ``env_ids``."""
+    with world.open(3) as one, world.open(3) as other:
+        one.reset(seed=0)
+        other.reset(seed=0)
+        mask = np.array([True, False, True])
+        by_mask = one.reset(options={"reset_mask": mask})
+        by_ids = other.reset(env_ids=[0, 2])
+        np.testing.assert_array_equal(by_mask.observations, by_ids.observations)
+
+
+@law("single")
+def options_of_a_reset_apply_until_the_next(world: World) -> None:
+    """Each environment gets them, and gets them again at its automatic resets."""
+    with world.open(2) as envs:
+        infos = envs.reset(seed=0, options={"length": 1}).infos
+        assert [info["options"] for info in infos] == [{"length": 1}] * 2
+        if world.autoreset != "disabled":
+            envs.step([0, 0])
+            info = envs.step([0, 0]).infos[0]
+            assert info["options"] == {"length": 1}
+
+
+@law("next_step")
+def next_step_resets_in_the_step_that_follows(world: World) -> None:
+    """That step ignores the action, and has the reset's observation and no reward."""
+    with world.open(2, length=2) as envs:
+        envs.reset(seed=0)
+        envs.step([5, 5])
+        last = envs.step([5, 5])
+        assert last.terminated.all()
+        assert last.observations[:, 2].tolist() == [2, 2]
+        first = envs.step([5, 5])
+        assert not (first.terminated | first.truncated).any()
+        assert first.rewards.tolist() == [0, 0]
+        assert first.observations[:, 1:].tolist() == [[2, 0, -1]] * 2
+
+
+@law("same_step", "single")
+def same_step_resets_in_the_step_that_ends_the_episode(world: World) -> None:
+    """The final observation and info are in the info."""
+    with world.open(2, length=2) as envs:
+        envs.reset(seed=0)
+        envs.step([5, 5])
+        last = envs.step([5, 6])
+        assert last.terminated.all()
+        assert last.observations[:, 1:].tolist() == [[2, 0, -1]] * 2
+        assert [info["final_obs"][2:].tolist() for info in last.infos] == [[2, 5], [2, 6]]
+        assert [info["final_info"] for info in last.infos] == [
+            {"now": 2, "action": 5},
+            {"now": 2, "action": 6},
+        ]
+
+
+@law("disabled", "single")
+def a_finished_environment_holds_still(world: World) -> None:
+    """Under ``disabled`` it repeats its last observation and flags, with no reward."""
+    with world.open(2, length=2) as envs:
+        envs.reset(seed=0)
+        envs.step([5, 5])
+        last = envs.step([5, 5])
+        still = envs.step([7, 7])
+        np.testing.assert_array_equal(still.observations, last.observations)
+        np.testing.assert_array_equal(still.terminated, last.terminated)
+        assert still.rewards.tolist() == [0, 0]
+        assert still.infos == [{}, {}]
+        envs.reset(env_ids=[1])
+        assert envs.step([7, 7]).observations[:, 2].tolist() == [2, 1]
+
+
+@law()
+def a_call_for_no_environment_does_nothing(world: World) -> None:
+    """It returns what there is, in the usual form."""
+    with world.open(3, length=9) as envs:
+        reset = envs.reset(seed=0)
+        assert_same(envs.reset(env_ids=[]).observations, reset.observations)
+        if "single" in world.has:
+            some = envs.step([1], env_ids=[0])
+            step = envs.step([], env_ids=[])
+            for none, one in zip(step[:4], some[:4], strict=True):
+                assert (none.shape, none.dtype) == ((0, *one.shape[1:]), one.dtype)
+            assert step.infos == envs.render(env_ids=[]) == envs.restart(env_ids=[]) == []

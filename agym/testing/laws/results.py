@@ -1,0 +1,128 @@
+"""Results are those of plain environments, and they stay as they are."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+from gymnasium import Space, spaces
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from agym.envs.probes import RandomEnv
+from agym.testing.laws.law import assert_same, law, play
+from agym.testing.strategies import any_spaces
+from agym.testing.worlds import World
+
+EXAMPLES = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+
+
+@law("single")
+def batches_of_any_spaces_equal_those_of_serial(world: World) -> None:
+    """The same seeds and actions give the same batches, for any spaces."""
+
+    @settings(EXAMPLES, max_examples=world.examples)
+    @given(any_spaces(), any_spaces(), st.integers(1, 5), st.integers(0, 1000))
+    def compare(
+        observation_space: Space[Any], action_space: Space[Any], num_envs: int, seed: int
+    ) -> None:
+        env = partial(RandomEnv, observation_space, action_space)
+        with (
+            world.open_envs(world.adapt(env), num_envs, output="list") as ours,
+            world.serial.open_envs(env, num_envs, output="list") as theirs,
+        ):
+            assert_same(ours.reset(seed=seed), theirs.reset(seed=seed))
+            ours.action_space.seed(seed)
+            for _ in range(15):
+                actions = ours.action_space.sample()
+                assert_same(ours.step(actions), theirs.step(actions))
+            assert ours.render() == theirs.render()
+            some = list(range(0, num_envs, 2))
+            arguments = {"seed": seed, "options": {"difficulty": seed}, "env_ids": some}
+            assert_same(ours.reset(**arguments), theirs.reset(**arguments))
+
+    compare()
+
+
+@law()
+def a_run_equals_that_of_serial(world: World) -> None:
+    """The sync API on ``serial`` returns the same arrays and infos."""
+    for truncates in (False, True):
+        with world.open(5, truncates=truncates) as ours:
+            results = play(ours)
+        with world.serial.open(5, truncates=truncates) as theirs:
+            assert_same(_without_options(results), _without_options(play(theirs)))
+
+
+def _without_options(results: list[Any]) -> list[Any]:
+    """Leave out what a vector environment tells in other infos than single environments."""
+    return [result[:-1] for result in results]
+
+
+@law("single")
+def infos_equal_those_of_serial(world: World) -> None:
+    """The infos are equal, too, with the final observation and info of ``same_step``."""
+    with world.open(5) as ours, world.serial.open(5) as theirs:
+        assert_same(play(ours), play(theirs))
+
+
+@law()
+def returned_batches_never_change(world: World) -> None:
+    """A batch stays as it is while environments go on."""
+    with world.open(4) as envs:
+        results = [envs.reset(seed=0)]
+        copies = [copy.deepcopy(results[0])]
+        for k in range(8):
+            results.append(envs.step([k] * 4))
+            copies.append(copy.deepcopy(results[-1]))
+        assert_same(results, copies)
+
+
+@law()
+def lists_hold_the_values_of_arrays(world: World) -> None:
+    """``output="list"`` returns the same values as ``output="array"``."""
+    with world.open(4) as arrays, world.open(4, output="list") as lists:
+        for of_arrays, of_lists in zip(play(arrays), play(lists), strict=True):
+            for array, values in zip(of_arrays[:-1], of_lists[:-1], strict=True):
+                assert type(values) is not type(array)
+                assert [value.tolist() if hasattr(value, "tolist") else value for value in values]
+                assert array.tolist() == [
+                    value.tolist() if hasattr(value, "tolist") else value for value in values
+                ]
+
+
+@law("single")
+def episode_statistics_are_those_of_the_rewards(world: World) -> None:
+    """``info["episode"]`` has the sum of the rewards and the number of steps."""
+    with world.with_options(episode_stats=True).open(2) as envs:
+        _, *steps = play(envs, 3)
+        total = sum(step.rewards for step in steps)
+        for i, info in enumerate(steps[-1].infos):
+            info = info.get("final_info", info)
+            assert info["episode"]["l"] == 3
+            assert abs(float(info["episode"]["r"]) - total[i]) < 1e-6
+
+
+@law("single")
+def infos_are_left_out_on_demand(world: World) -> None:
+    """``infos="none"`` returns empty infos, and the same batches."""
+    with world.with_options(infos="none").open(2) as ours, world.open(2) as theirs:
+        for one, other in zip(play(ours, 2), play(theirs, 2), strict=True):
+            assert_same(one[:-1], other[:-1])
+            assert one.infos == [{}, {}]
+
+
+@law("single")
+def values_without_a_fixed_size_come_as_they_are(world: World) -> None:
+    """Texts and nested spaces come in the environment's own form."""
+    space = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Text(4))
+    env = partial(RandomEnv, space, spaces.Discrete(3))
+    with world.open_envs(world.adapt(env), 3) as ours, world.serial.open_envs(env, 3) as theirs:
+        assert_same(ours.reset(seed=1), theirs.reset(seed=1))
+        for k in range(6):
+            assert_same(ours.step([k % 3] * 3), theirs.step([k % 3] * 3))
