@@ -78,8 +78,8 @@ class TensorBoard(EitherContext, Hook):
     ============================== ==============================================================
 
     Args:
-        writer: A folder; or a ``torch.utils.tensorboard.SummaryWriter`` or compatible object with
-            ``add_scalar`` and ``add_video``, which is flushed but not closed.
+        writer: A folder, or a ``SummaryWriter`` of tensorboardX or torch, or an object with the
+            same ``add_scalar`` and ``add_video``. A writer is flushed but not closed.
         envs: Opened environments that agym runs, wrapped or not, or a group of ``split``.
         every: Minimum number of environment steps between two points.
         step: The initial number of steps, to continue a run.
@@ -130,12 +130,11 @@ class TensorBoard(EitherContext, Hook):
             raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
         self._closes = isinstance(writer, str | os.PathLike)
         if self._closes:
-            require("tensorboard", "tensorboard")
-            writer = require("torch.utils.tensorboard", "tensorboard").SummaryWriter(writer)
+            writer = require("tensorboardX", "tensorboard").SummaryWriter(str(writer))
         if not callable(getattr(writer, "add_scalar", None)):
             raise UsageError(
-                f"writer={writer!r} has no add_scalar: pass a SummaryWriter of"
-                " torch.utils.tensorboard, or a folder"
+                f"writer={writer!r} has no add_scalar: pass a folder, or a"
+                " SummaryWriter of tensorboardX or torch.utils.tensorboard"
             )
         self._writer = writer
         self._api = api

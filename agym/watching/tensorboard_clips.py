@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import threading
 from fractions import Fraction
@@ -18,6 +17,12 @@ from agym.core.protocol.typing import Array
 from agym.watching.video.movie import Movie
 from agym.watching.video.recording import Recording
 from agym.watching.video.writer import Writer
+
+# Where each package with a SummaryWriter defines the messages of a file.
+MESSAGES = {
+    "tensorboardX": "tensorboardX.proto.summary_pb2",
+    "torch": "tensorboard.compat.proto.summary_pb2",
+}
 
 
 class Clips(Recording):
@@ -87,13 +92,14 @@ class ClipMovie:
                 self._write(pictures, self._steps[self._clip])
 
     def _write(self, pictures: list[Array], step: int) -> None:
-        torch = sys.modules.get("torch.utils.tensorboard")
-        if torch is None or not isinstance(self._writer, torch.SummaryWriter):
+        packages = {cls.__module__.partition(".")[0] for cls in type(self._writer).__mro__}
+        package = next(iter(packages & MESSAGES.keys()), None)
+        if package is None:
             clip = np.stack(pictures).transpose(0, 3, 1, 2)[None]
             self._writer.add_video(self._tag, clip, step, fps=float(self._fps))
             return
-        # SummaryWriter.add_video needs moviepy < 2 and silently does nothing without it.
-        summaries = require("tensorboard.compat.proto.summary_pb2", "tensorboard")
+        # Their add_video needs moviepy < 2, and silently does nothing without it.
+        summaries = require(MESSAGES[package], "tensorboard")
         height, width, colours = pictures[0].shape
         image = summaries.Summary.Image(
             height=height, width=width, colorspace=colours,

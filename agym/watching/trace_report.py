@@ -259,7 +259,7 @@ def draw(spans: Sequence[Span], path: Path) -> None:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    figure_module = require("matplotlib.figure", "bench")
+    figure_module = require("matplotlib.figure", "plot")
     order = {CALLER: 0, WAITING: 1, ENVIRONMENTS: 2}
     lanes = sorted({(order.get(s.group, 3), s.group, s.lane) for s in spans})
     rows = {lane: row for row, lane in enumerate(lanes)}

@@ -24,7 +24,7 @@ def save_account_plot(account: Account, path: Path) -> None:
         MissingExtraError: matplotlib is not installed.
     """
     slices, report = account.slices, account.report
-    figure = require("matplotlib.figure", "bench").Figure(
+    figure = require("matplotlib.figure", "plot").Figure(
         figsize=(9.6, 0.5 * len(slices) + 1.8), layout="constrained"
     )
     panel = figure.subplots()

@@ -83,7 +83,7 @@ def save_count_plot(
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    figure_module = require("matplotlib.figure", "bench")
+    figure_module = require("matplotlib.figure", "plot")
     found = curves(workloads, chart.value)
     columns = max(1, min(COLUMNS, len(found)))
     rows = max(1, math.ceil(len(found) / columns))

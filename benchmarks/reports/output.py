@@ -35,7 +35,7 @@ def check_plot(plot: Path | None) -> None:
         MissingExtraError: matplotlib is not installed.
     """
     if plot is not None:
-        require("matplotlib", "bench")
+        require("matplotlib", "plot")
 
 
 def check_writable(*paths: Path | None) -> None:

@@ -20,7 +20,7 @@ def save_plot(report: Report, path: Path) -> None:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    figure_module = require("matplotlib.figure", "bench")
+    figure_module = require("matplotlib.figure", "plot")
     workloads = [work for work in report.workloads if work.rows]
     columns = max(1, min(COLUMNS, len(workloads)))
     rows = max(1, math.ceil(len(workloads) / columns))

@@ -17,7 +17,7 @@ def save_pong_plot(report: Report, path: Path) -> None:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    figure = require("matplotlib.figure", "bench").Figure(figsize=(7.2, 5.2), layout="constrained")
+    figure = require("matplotlib.figure", "plot").Figure(figsize=(7.2, 5.2), layout="constrained")
     panel = figure.subplots()
     names = list(dict.fromkeys(row.system for work in report.workloads for row in work.rows))
     for i, name in enumerate(names):

@@ -332,7 +332,7 @@ def save_busy_plot(report: BusyReport, path: Path) -> None:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    figure_module = require("matplotlib.figure", "bench")
+    figure_module = require("matplotlib.figure", "plot")
     names = [part.neighbours for part in report.parts]
     works = [
         work.work

@@ -136,3 +136,23 @@ def test_gymnasium_names_what_its_own_environments_need(
     out = refused(tmp_path, f"{call[:-1]}, backend={backend})", package)
     assert out.startswith(("EnvError", "AgymErrorGroup"))
     assert hint in out
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_the_command_without_its_extra_says_so_in_one_sentence(
+    tmp_path: Path, package: str
+) -> None:
+    code = f"""
+        import sys
+
+        sys.modules[{package!r}] = None
+        import agym
+
+        agym.make("CartPole-v1", 2, backend="process", workers=1).close()
+        from agym.__main__ import main
+
+        main()
+    """
+    exit_code, out, err = run(tmp_path, code)
+    assert (exit_code, out) == (1, "")
+    assert err == f"The command agym needs {package}: {install_command('cli')}\n"
