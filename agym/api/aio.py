@@ -26,7 +26,7 @@ from agym.core.engine.life import NOT_OPEN
 from agym.core.engine.snapshots import Snapshot
 from agym.core.protocol.arguments import check_batch_size, parse_env_ids
 from agym.core.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr, Step
-from agym.core.protocol.typing import Action, Actions, Observation, Observations
+from agym.core.protocol.typing import Action, Actions, Flags, Observation, Observations, Rewards
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 
 # The ticket of steps that had ended when they were dispatched.
@@ -132,7 +132,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
             steps.close()
 
 
-class AsyncEnvs(BaseEnvs[Observations, Actions]):
+class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     """Many environments for async code; made by :func:`agym.make_async`.
 
     Example:
@@ -251,7 +251,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
-    ) -> Pending[StepResult[Observations]]:
+    ) -> Pending[StepResult[Observations, Rewards, Flags]]:
         """Step all environments, or some of them; see :meth:`agym.Envs.step`.
 
         Raises:
@@ -282,7 +282,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     async def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> Batch[Observations]:
+    ) -> Batch[Observations, Rewards, Flags]:
         """Wait until some of the sent environments have ended; see :meth:`agym.Envs.recv`.
 
         A cancelled call takes nothing: the next call gets its results.
@@ -303,7 +303,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions]):
 
     async def as_completed(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> AsyncIterator[Batch[Observations]]:
+    ) -> AsyncIterator[Batch[Observations, Rewards, Flags]]:
         """Yield batches until everything sent was received; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
             try:

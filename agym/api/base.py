@@ -27,7 +27,7 @@ from agym.core.engine.tap import Tap, register
 from agym.core.protocol.arguments import check_count, parse_env_ids, take_mask
 from agym.core.protocol.attributes import Placeholder
 from agym.core.protocol.messages.completions import Description
-from agym.core.protocol.typing import Actions, Observations
+from agym.core.protocol.typing import Actions, Flags, Observations, Rewards
 from agym.errors import UsageError, UsageTypeError
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class EnvProxy:
             self._assign(name, value)
 
 
-class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
+class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
     """A number of environments; the base of :class:`agym.Envs` and :class:`agym.AsyncEnvs`.
 
     Attributes:
@@ -172,7 +172,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions]):
         self.observation_space = self._format.space(self.single_observation_space, self.num_envs)
         self.action_space = self._format.space(self.single_action_space, self.num_envs)
 
-    def _batch_result(self, batch: Batch) -> Batch[Observations]:
+    def _batch_result(self, batch: Batch) -> Batch[Observations, Rewards, Flags]:
         if self._ids is not None:
             batch = batch._replace(env_ids=np.searchsorted(self._ids, batch.env_ids))
         return self._format.batch(batch)

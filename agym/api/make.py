@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from gymnasium.vector import AutoresetMode
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from agym.api.aio import AsyncEnvs
 from agym.api.handles import Handle
 from agym.api.options.build import build
 from agym.api.options.environments import EnvLike
-from agym.api.options.options import Autoreset, BackendLike, Infos, OnFault, Options
+from agym.api.options.options import AutoresetLike, BackendLike, Infos, OnFault, Options
 from agym.api.output import Output
 from agym.api.sync import Envs
 from agym.core._system.files import read_pickle, write_pickle
 from agym.core.engine.snapshots import Snapshot
 from agym.errors import UsageError
+
+if TYPE_CHECKING:
+    import jax
+    import torch
+
+# The types of a batch's observations by ``output=``, unless an annotation says otherwise: nested
+# observations need one, such as ``envs: agym.Envs[dict[str, Floats], Actions]``.
+ListObs = TypeVar("ListObs", default=list[Any])
+ArrayObs = TypeVar("ArrayObs", default=NDArray[Any])
+TensorObs = TypeVar("TensorObs", default="torch.Tensor")
+JaxObs = TypeVar("JaxObs", default="jax.Array")
+AnyActions = TypeVar("AnyActions", default=Any)
 
 # Names under which wrappers, of agym, Gymnasium and Stable-Baselines3, keep what they wrap.
 WRAPPED = ("runner", "env", "venv")
@@ -61,13 +75,58 @@ class Recipe:
         write_pickle("run", path, (self, snapshots), head)
 
 
+@overload
+def make(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["list"] = ...,
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> Envs[ListObs, AnyActions, list[float], list[bool]]: ...  # fmt: skip
+
+
+@overload
+def make(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["array"],
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> Envs[ArrayObs, AnyActions, NDArray[np.float64], NDArray[np.bool_]]: ...  # fmt: skip
+
+
+@overload
+def make(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["torch"],
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> Envs[TensorObs, AnyActions, torch.Tensor, torch.Tensor]: ...  # fmt: skip
+
+
+@overload
+def make(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["jax"],
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> Envs[JaxObs, AnyActions, jax.Array, jax.Array]: ...  # fmt: skip
+
+
+@overload
+def make(
+    env: EnvLike, num_envs: int | None = ..., *, output: Output,
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> Envs: ...  # fmt: skip
+
+
 def make(
     env: EnvLike,
     num_envs: int | None = None,
     *,
     backend: BackendLike = "auto",
     workers: int | None = None,
-    autoreset: Autoreset | AutoresetMode = "disabled",
+    autoreset: AutoresetLike = "disabled",
     output: Output = "list",
     copy: bool = True,
     infos: Infos = "all",
@@ -139,13 +198,58 @@ def make(
     return envs
 
 
+@overload
+def make_async(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["list"],
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> AsyncEnvs[ListObs, AnyActions, list[float], list[bool]]: ...  # fmt: skip
+
+
+@overload
+def make_async(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["array"] = ...,
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> AsyncEnvs[ArrayObs, AnyActions, NDArray[np.float64], NDArray[np.bool_]]: ...  # fmt: skip
+
+
+@overload
+def make_async(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["torch"],
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> AsyncEnvs[TensorObs, AnyActions, torch.Tensor, torch.Tensor]: ...  # fmt: skip
+
+
+@overload
+def make_async(
+    env: EnvLike, num_envs: int | None = ..., *, output: Literal["jax"],
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> AsyncEnvs[JaxObs, AnyActions, jax.Array, jax.Array]: ...  # fmt: skip
+
+
+@overload
+def make_async(
+    env: EnvLike, num_envs: int | None = ..., *, output: Output,
+    backend: BackendLike = ..., workers: int | None = ..., autoreset: AutoresetLike = ...,
+    copy: bool = ..., infos: Infos = ..., episode_stats: bool = ..., timeout: float | None = ...,
+    on_fault: OnFault = ..., rate_limit: float | None = ..., **env_kwargs: Any,
+) -> AsyncEnvs: ...  # fmt: skip
+
+
 def make_async(
     env: EnvLike,
     num_envs: int | None = None,
     *,
     backend: BackendLike = "auto",
     workers: int | None = None,
-    autoreset: Autoreset | AutoresetMode = "next_step",
+    autoreset: AutoresetLike = "next_step",
     output: Output = "array",
     copy: bool = True,
     infos: Infos = "all",

@@ -27,14 +27,21 @@ from agym.core.protocol.attributes import Placeholder, has_attribute
 from agym.core.protocol.infos.vector_infos import VectorInfos
 from agym.core.protocol.messages.failures import name_ids
 from agym.core.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr
-from agym.core.protocol.typing import Actions, EnvAction, EnvObservation, Observations
+from agym.core.protocol.typing import (
+    Actions,
+    EnvAction,
+    EnvObservation,
+    Flags,
+    Observations,
+    Rewards,
+)
 from agym.errors import AgymError, NothingSentError, UsageTypeError
 
 # How long a daemon thread may keep the engine's lock when the interpreter shuts down.
 LEAVE_SECONDS = 1.0
 
 
-class Envs(BaseEnvs[Observations, Actions]):
+class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     """Many environments with the Gym API in batches; made by :func:`agym.make`.
 
     Example:
@@ -148,7 +155,7 @@ class Envs(BaseEnvs[Observations, Actions]):
 
     def step(
         self, actions: Actions, *, env_ids: Sequence[int] | None = None, out: Any = None
-    ) -> StepResult[Observations]:
+    ) -> StepResult[Observations, Rewards, Flags]:
         """Step all environments, or some of them.
 
         Args:
@@ -171,7 +178,7 @@ class Envs(BaseEnvs[Observations, Actions]):
             env_ids = self._global(env_ids)
         if out is not None:
             out = self._format.check_out(out)
-        result: StepResult[Observations] = self._step(actions, env_ids, out)
+        result: StepResult[Observations, Rewards, Flags] = self._step(actions, env_ids, out)
         infos: Any = result.infos
         if type(infos) is VectorInfos:  # the runner of an AgymVectorEnv
             result = result._replace(infos=infos.split())
@@ -198,7 +205,7 @@ class Envs(BaseEnvs[Observations, Actions]):
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> Batch[Observations]:
+    ) -> Batch[Observations, Rewards, Flags]:
         """Wait until some of the sent environments have ended their step, and return them.
 
         Args:
@@ -232,7 +239,7 @@ class Envs(BaseEnvs[Observations, Actions]):
 
     def as_completed(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
-    ) -> Iterator[Batch[Observations]]:
+    ) -> Iterator[Batch[Observations, Rewards, Flags]]:
         """Yield batches until everything sent was received; see :meth:`recv`."""
         while self._ready.left or self._ready.errors:
             try:

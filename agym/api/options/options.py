@@ -17,6 +17,7 @@ from agym.errors import UsageError
 
 BackendLike = BackendName | BackendSpec
 Autoreset = Literal["disabled", "next_step", "same_step"]
+AutoresetLike = Autoreset | AutoresetMode
 Infos = Literal["all", "episode", "none"]
 OnFault = FaultMode | FaultPolicy
 
@@ -54,7 +55,7 @@ class Options:
 
     backend: BackendLike = "auto"
     workers: int | None = None
-    autoreset: Autoreset | AutoresetMode = "next_step"
+    autoreset: AutoresetLike = "next_step"
     output: Output = "array"
     copy: bool = True
     infos: Infos = "all"

@@ -24,7 +24,7 @@ from gymnasium.vector.utils import batch_differing_spaces, iterate
 from agym.api.base import is_own
 from agym.api.options.build import build
 from agym.api.options.names import check_option_names
-from agym.api.options.options import OPTION_NAMES, Autoreset, BackendLike, EnvOptions, Options
+from agym.api.options.options import OPTION_NAMES, AutoresetLike, BackendLike, EnvOptions, Options
 from agym.api.sync import Envs
 from agym.api.vector.arguments import (
     NOT_HERE,
@@ -93,7 +93,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         daemon: bool = True,
         worker: Callable[..., None] | None = None,
         observation_mode: ObservationMode = "same",
-        autoreset_mode: Autoreset | AutoresetMode = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AutoresetLike = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
         backend: BackendLike = "auto",

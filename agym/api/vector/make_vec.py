@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from agym.api.options.build import build
 from agym.api.options.environments import EnvLike, find_spec, same_games
 from agym.api.options.names import check_option_names
-from agym.api.options.options import OPTION_NAMES, Autoreset, BackendLike, Infos, OnFault, Options
+from agym.api.options.options import (
+    OPTION_NAMES,
+    AutoresetLike,
+    BackendLike,
+    Infos,
+    OnFault,
+    Options,
+)
 from agym.api.vector.env import AgymVectorEnv
 from agym.core.protocol.arguments import check_count
 from agym.errors import UsageError
@@ -22,7 +29,7 @@ def make_vec(
     *,
     backend: BackendLike = "auto",
     workers: int | None = None,
-    autoreset: Autoreset | AutoresetMode = "next_step",
+    autoreset: AutoresetLike = "next_step",
     copy: bool = True,
     infos: Infos = "all",
     episode_stats: bool = False,

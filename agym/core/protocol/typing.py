@@ -18,6 +18,8 @@ Info = dict[str, Any]
 
 Observations = TypeVar("Observations", covariant=True, default=Any)
 Actions = TypeVar("Actions", contravariant=True, default=Any)
+Rewards = TypeVar("Rewards", covariant=True, default=Any)
+Flags = TypeVar("Flags", covariant=True, default=Any)
 
 Observation = TypeVar("Observation", covariant=True, default=Any)
 Action = TypeVar("Action", contravariant=True, default=Any)

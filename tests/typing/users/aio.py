@@ -89,7 +89,6 @@ async def handles(envs: agym.AsyncEnvs[Floats, Ints]) -> None:
 
 async def without_types(envs: agym.AsyncEnvs, env: agym.AsyncEnvHandle) -> None:
     """Plain names are complete annotations: everything in a batch is ``Any``."""
-    assert_type(agym.make_async("CartPole-v1"), agym.AsyncEnvs[Any, Any])
     assert_type((await envs.step([0, 1])).observations, Any)
     assert_type(await env.reset(), tuple[Any, dict[str, Any]])
 
@@ -112,8 +111,8 @@ class Chat:
 async def coroutine_envs() -> None:
     env: agym.AsyncEnv[str, str] = Chat()
     print(env)
-    envs: agym.AsyncEnvs[tuple[str, ...], list[str]]
-    async with agym.make_async(Chat, 2) as envs:
+    envs: agym.AsyncEnvs[tuple[str, ...], list[str]] = agym.make_async(Chat, 2)
+    async with envs:
         assert_type((await envs.step(["a", "b"])).observations, tuple[str, ...])
 
 
@@ -142,4 +141,11 @@ async def mistakes(
     number: agym.AsyncEnv[str, int] = Chat()  # type: ignore[assignment]
     print(number)
     agym.run(program)  # type: ignore[arg-type]
-    agym.make_async("CartPole-v1", 8, "process")  # type: ignore[call-arg]
+    agym.make_async("CartPole-v1", 8, "process")  # type: ignore[call-overload]
+
+
+async def outputs() -> None:
+    async with agym.make_async("CartPole-v1", 2) as envs:
+        assert_type((await envs.step([0, 1])).rewards, npt.NDArray[np.float64])
+    async with agym.make_async("CartPole-v1", 2, output="list") as listing:
+        assert_type((await listing.recv()).terminated, list[bool])

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, NoReturn
 
 import numpy as np
 
-from agym.core.protocol.typing import Observations
+from agym.core.protocol.typing import Flags, Observations, Rewards
 
 
 def _refuse_await(_: object) -> NoReturn:
@@ -53,7 +53,7 @@ class ResetResult(NamedTuple, Generic[Observations]):
     infos: list[dict[str, Any]]
 
 
-class StepResult(NamedTuple, Generic[Observations]):
+class StepResult(NamedTuple, Generic[Observations, Rewards, Flags]):
     """The result of ``step``, unpacked as Gymnasium's five-tuple.
 
     Example:
@@ -75,13 +75,13 @@ class StepResult(NamedTuple, Generic[Observations]):
     """
 
     observations: Observations
-    rewards: Any
-    terminated: Any
-    truncated: Any
+    rewards: Rewards
+    terminated: Flags
+    truncated: Flags
     infos: list[dict[str, Any]]
 
 
-class Batch(NamedTuple, Generic[Observations]):
+class Batch(NamedTuple, Generic[Observations, Rewards, Flags]):
     """The result of ``recv``: the environments whose step ended first, oldest first.
 
     Example:
@@ -105,9 +105,9 @@ class Batch(NamedTuple, Generic[Observations]):
 
     env_ids: Any
     observations: Observations
-    rewards: Any
-    terminated: Any
-    truncated: Any
+    rewards: Rewards
+    terminated: Flags
+    truncated: Flags
     infos: list[dict[str, Any]]
 
 
