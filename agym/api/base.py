@@ -23,7 +23,7 @@ from agym.core.engine.calls.ticket import ReadyQueue, Ticket
 from agym.core.engine.engine import Engine
 from agym.core.engine.snapshots import Snapshot, snapshots_of
 from agym.core.engine.stats import Stats
-from agym.core.engine.tap import Tap, register
+from agym.core.engine.tap import Tap
 from agym.core.protocol.arguments import check_count, parse_env_ids, take_mask
 from agym.core.protocol.attributes import Placeholder
 from agym.core.protocol.messages.completions import Description
@@ -144,7 +144,6 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         self.spec = description.spec
         self.render_mode = description.render_mode
         self._tap = self._engine.tap(self._waiter, self._pages)
-        register("environments" if self.spec is None else self.spec.id, self._tap)
 
     def _refuse_windows(self, description: Description) -> None:
         """Refuse to open a window for each of several environments.

@@ -18,7 +18,7 @@ import os
 import weakref
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -34,6 +34,9 @@ from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 
 Output = Literal["list", "array", "torch", "jax"]
+
+# What NumPy's arrays have and lists lack; NumPy itself asks for the names with underscores.
+ARRAY_ATTRIBUTES = frozenset(name for name in dir(np.ndarray) if not name.startswith("_"))
 
 
 class ListSpace(spaces.Tuple):  # type: ignore[type-arg] # no generic class before Gymnasium 1.4
@@ -106,6 +109,20 @@ class OutputFormat(ABC):
         return Batch(self.column(env_ids), *self.step(StepResult(*result)))
 
 
+class ListOfValues(list[Any]):
+    """A list with a value per environment, which says how to get an array instead."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = ""
+        if name in ARRAY_ATTRIBUTES:
+            hint = f": pass output='array' to agym.make for NumPy arrays, which have {name!r}"
+        raise AttributeError(f"'list' object has no attribute {name!r}{hint}")
+
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
+        """Pickle and copy it as a plain list."""
+        return list, ([*self],)
+
+
 class Lists(OutputFormat):
     """Lists with a value per environment."""
 
@@ -113,10 +130,10 @@ class Lists(OutputFormat):
         return ListSpace([space] * num_envs)
 
     def column(self, array: Array) -> Any:
-        return array.tolist()
+        return ListOfValues(array.tolist())
 
     def observations(self, batch: Any, count: int) -> Any:
-        return self.layout.rows(batch, count)
+        return ListOfValues(self.layout.rows(batch, count))
 
 
 class Arrays(OutputFormat):

@@ -55,7 +55,7 @@ class TensorBoard(EitherContext, Hook):
         >>> import agym, tempfile
         >>> with agym.make("CartPole-v1", 4, autoreset="next_step") as envs:
         ...     observations, infos = envs.reset(seed=0)
-        ...     with agym.TensorBoard(tempfile.mkdtemp(), envs, every=100) as log:
+        ...     with agym.TensorBoard(envs, tempfile.mkdtemp(), every=100) as log:
         ...         for _ in range(100):
         ...             result = envs.step(envs.action_space.sample())
         >>> log.step > 350  # resets are not steps
@@ -78,9 +78,9 @@ class TensorBoard(EitherContext, Hook):
     ============================== ==============================================================
 
     Args:
+        envs: Opened environments that agym runs, wrapped or not, or a group of ``split``.
         writer: A folder, or a ``SummaryWriter`` of tensorboardX or torch, or an object with the
             same ``add_scalar`` and ``add_video``. A writer is flushed but not closed.
-        envs: Opened environments that agym runs, wrapped or not, or a group of ``split``.
         every: Minimum number of environment steps between two points.
         step: The initial number of steps, to continue a run.
         prefix: Prefix of all names.
@@ -99,8 +99,8 @@ class TensorBoard(EitherContext, Hook):
 
     def __init__(
         self,
-        writer: Any,
         envs: Any,
+        writer: Any,
         *,
         every: int = 1000,
         step: int = 0,

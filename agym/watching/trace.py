@@ -21,8 +21,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from agym import Hook, Tap
-from agym.core.engine.tap import registered, timelines
+from agym import AsyncEnvs, Envs, Hook, envs_of
+from agym.core.engine.tap import timelines
 from agym.core.protocol.metrics.spans import KINDS, SpanReader
 from agym.errors import UsageError
 from agym.watching.trace_report import CALLER, ENVIRONMENTS, INLINE, WAITING
@@ -40,7 +40,7 @@ class trace(Hook):  # noqa: N801 (used like a function)
     Example:
         >>> import agym, os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
-        >>> with agym.make("CartPole-v1", 4) as envs, agym.trace(path):
+        >>> with agym.make("CartPole-v1", 4) as envs, agym.trace(envs, path):
         ...     observations, infos = envs.reset(seed=0)
         ...     with agym.mark("thinking"):
         ...         actions = envs.action_space.sample()
@@ -48,12 +48,12 @@ class trace(Hook):  # noqa: N801 (used like a function)
         >>> agym.overlap(path).caller > 0
         True
 
-    All environments of this process are traced, including those made within the block: each
-    worker's steps, resets, renders and calls, the caller's waits, and its own blocks
-    (:func:`agym.mark`). ``agym trace run.json`` reports how much of it overlapped. Without a
+    The trace has each worker's steps, resets, renders and calls, the caller's waits, and its own
+    blocks (:func:`agym.mark`). ``agym trace run.json`` reports how much of it overlapped. Without a
     trace, there is no measurable cost.
 
     Args:
+        envs: Opened environments that agym runs, wrapped or not, or a list of several.
         path: The file, in Chrome's trace format; an existing file is replaced.
 
     Attributes:
@@ -61,11 +61,14 @@ class trace(Hook):  # noqa: N801 (used like a function)
 
     Raises:
         UsageError: The folder does not exist.
+        ClosedError: The environments are not open.
     """
 
     follows_steps = False  # hosts record them: a step takes the same way as without a timeline
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, envs: Any, path: str | os.PathLike[str]) -> None:
+        several = envs if isinstance(envs, list | tuple) else [envs]
+        self._envs = [(_name(api), api.tap) for api in map(self._find, several)]
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise UsageError(f"path={str(path)!r} is in no folder that exists")
@@ -80,14 +83,9 @@ class trace(Hook):  # noqa: N801 (used like a function)
         self._thread = threading.Thread(target=self._run, name="agym-trace", daemon=True)
         self._begun = 0
 
-    def add_envs(self, name: str, tap: Tap) -> None:
-        """Record these environments, too, and the caller's waits for them. Idempotent."""
-        with self._lock:
-            if tap.closed or self._over.is_set() or self in tap.hooks:
-                return
-            where = INLINE if tap.inline else "worker"
-            self._tables.append((name, where, SpanReader(tap.gauges.arrays)))
-            tap.add_hook(self)
+    @staticmethod
+    def _find(envs: Any) -> Envs | AsyncEnvs:
+        return envs_of(envs, "agym.trace")
 
     def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
         """Record that the caller waited."""
@@ -124,17 +122,18 @@ class trace(Hook):  # noqa: N801 (used like a function)
             raise UsageError("a trace records once: make another")
         self._begun = time.perf_counter_ns()
         timelines.append(self)
-        for name, tap in registered():
-            self.add_envs(name, tap)
+        for name, tap in self._envs:
+            where = INLINE if tap.inline else "worker"
+            self._tables.append((name, where, SpanReader(tap.gauges.arrays)))
+            tap.add_hook(self)
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Stop, and write the file, also if the block raised."""
         timelines.remove(self)
-        with self._lock:  # environments that another thread is opening are added before, or never
-            self._over.set()
-        for _, tap in registered():
+        self._over.set()
+        for _, tap in self._envs:
             tap.remove_hook(self)
         self._thread.join()
         self._read()
@@ -176,6 +175,10 @@ class trace(Hook):  # noqa: N801 (used like a function)
                 about = KINDS[kind] if one else f"{KINDS[kind]} ×{what}"
                 yield ENVIRONMENTS, where + lane, about, begun, ended
         yield from self._blocks
+
+
+def _name(envs: Envs | AsyncEnvs) -> str:
+    return "environments" if envs.spec is None else envs.spec.id
 
 
 def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Overlap:
     Example:
         >>> import agym, os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
-        >>> with agym.make("CartPole-v1", 4, backend="thread") as envs, agym.trace(path):
+        >>> with agym.make("CartPole-v1", 4, backend="thread") as envs, agym.trace(envs, path):
         ...     observations, infos = envs.reset(seed=0)
         ...     envs.send([0, 1, 0, 1])
         ...     with agym.mark("backward"):
@@ -130,7 +130,7 @@ def overlap(path: str | os.PathLike[str]) -> Overlap:
     Example:
         >>> import agym, os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
-        >>> with agym.make("CartPole-v1", 4) as envs, agym.trace(path):
+        >>> with agym.make("CartPole-v1", 4) as envs, agym.trace(envs, path):
         ...     observations, infos = envs.reset(seed=0)
         >>> agym.overlap(path).seconds > 0
         True

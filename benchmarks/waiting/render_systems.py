@@ -172,7 +172,7 @@ class Traced(AgymProcess):
     name = "agym.trace"
 
     def run(self, seconds: float) -> float:
-        with tempfile.TemporaryDirectory() as folder, trace(Path(folder) / "run.json"):
+        with tempfile.TemporaryDirectory() as folder, trace(self._envs, Path(folder) / "run.json"):
             return super().run(seconds)
 
 

@@ -125,7 +125,7 @@ def healed() -> None:
             on_fault="restart", output="array",
         ) as envs:  # fmt: skip
             envs.reset(seed=0)
-            with agym.trace(path):
+            with agym.trace(envs, path):
                 begun = time.perf_counter()
                 killed = 0.0
                 envs.send(envs.action_space.sample())
@@ -172,7 +172,7 @@ def timeline() -> None:
         with agym.make("Acrobot-v1", 128, backend="process", workers=2,
                        autoreset="next_step", output="array") as envs:  # fmt: skip
             envs.reset(seed=0)
-            with agym.trace(path):
+            with agym.trace(envs, path):
                 for _ in range(30):
                     envs.send(envs.action_space.sample())
                     with agym.mark("backward"):

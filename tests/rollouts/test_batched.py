@@ -258,7 +258,7 @@ async def test_batches_that_split_once_merge_again() -> None:
 @kinds_of_function()
 async def test_timelines_show_each_call(function: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    with agym.trace(path):
+    with agym.trace([], path):
         async with agym.batched(function, update=lambda weights: None) as policy:
             await asyncio.gather(*(policy(k) for k in range(3)))
             await policy.update(None)

@@ -99,7 +99,7 @@ def test_points_are_those_of_gymnasiums_statistics(
     writer = boards.SummaryWriter(str(tmp_path))
     with (
         agym.make(SWINGS, autoreset=mode, episode_stats=stats, **setup) as envs,
-        agym.TensorBoard(writer, envs, every=1, step=5, prefix="run/") as log,
+        agym.TensorBoard(envs, writer, every=1, step=5, prefix="run/") as log,
     ):
         envs.reset(seed=3)
         alone.reset(3, range(3))
@@ -132,7 +132,7 @@ def test_whatever_call_steps_them(how: str, tmp_path: Path) -> None:
         envs = agym.make([short] * 4, autoreset="next_step", **FORKED, workers=2)
     envs.reset()
     played = envs.split(2)[1] if how == "group" else envs
-    with agym.TensorBoard(tmp_path, played, every=1):
+    with agym.TensorBoard(played, tmp_path, every=1):
         for _ in range(30):
             if how == "handles":
                 for env in envs:
@@ -156,13 +156,13 @@ def test_clips_show_their_steps(setup: Setup, api: str, tmp_path: Path) -> None:
         envs.reset()
         options: dict[str, Any] = {"video_every": 10, "video_length": 2, "fps": 10, "scale": 1}
         if api == "sync":
-            with agym.TensorBoard(tmp_path, envs, **options):
+            with agym.TensorBoard(envs, tmp_path, **options):
                 for _ in range(6):
                     envs.step([0, 0])
         else:
 
             async def play() -> None:
-                async with agym.TensorBoard(tmp_path, envs.envs, **options):
+                async with agym.TensorBoard(envs.envs, tmp_path, **options):
                     for _ in range(6):
                         await envs.envs.step([0, 0])
 
@@ -177,7 +177,7 @@ def test_clips_are_written_by_torchs_writer_too(tmp_path: Path) -> None:
     writer = torch_boards.SummaryWriter(str(tmp_path))
     with agym.make(counters(SERIAL), backend="serial") as envs:
         envs.reset()
-        with agym.TensorBoard(writer, envs, video_every=10, video_length=2, scale=1):
+        with agym.TensorBoard(envs, writer, video_every=10, video_length=2, scale=1):
             for _ in range(6):
                 envs.step([0, 0])
     writer.close()
@@ -219,7 +219,7 @@ def test_steps_do_not_wait_for_a_slow_writer(monkeypatch: pytest.MonkeyPatch) ->
     sink = Sink()
     with agym.make([short] * 2, backend="serial", autoreset="same_step") as envs:
         envs.reset(seed=0)
-        with agym.TensorBoard(sink, envs, every=1) as log:
+        with agym.TensorBoard(envs, sink, every=1) as log:
             for _ in range(40):
                 envs.step([0, 1])
             assert sink.scalars == []
@@ -245,7 +245,7 @@ def test_other_writers_get_videos_as_tensors() -> None:
     sink.may.set()
     with agym.make(counters(), backend="serial") as envs:
         envs.reset()
-        with agym.TensorBoard(sink, envs, video_every=8, video_length=3, env_ids=[1]):
+        with agym.TensorBoard(envs, sink, video_every=8, video_length=3, env_ids=[1]):
             for _ in range(3):
                 envs.step([0, 0])
     ((tag, clip, step, fps),) = sink.videos
@@ -261,7 +261,7 @@ def test_an_episode_that_a_fault_cut_off_is_no_episode(tmp_path: Path) -> None:
         envs.reset(seed=0)
         with (
             agym.chaos(envs, error=0.1, seed=1) as chaos,
-            agym.TensorBoard(tmp_path, envs, every=1),
+            agym.TensorBoard(envs, tmp_path, every=1),
         ):
             for _ in range(60):
                 envs.step([0, 0])
@@ -277,7 +277,7 @@ def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Pat
         envs.reset(seed=0)
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
             if api == "sync":
-                with agym.TensorBoard(tmp_path, envs):
+                with agym.TensorBoard(envs, tmp_path):
                     for _ in range(10):
                         envs.step([0, 0])
                     raise ZeroDivisionError
@@ -290,7 +290,7 @@ def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Pat
 
 
 async def fail(envs: Any, folder: Path) -> None:
-    async with agym.TensorBoard(folder, envs):
+    async with agym.TensorBoard(envs, folder):
         for _ in range(10):
             await envs.step([0, 0])
         raise ZeroDivisionError
@@ -303,7 +303,7 @@ def test_what_writing_raises_is_told_at_the_end() -> None:
         envs.reset()
         with (
             pytest.raises(OSError, match="no space"),
-            agym.TensorBoard(sink, envs, every=1),
+            agym.TensorBoard(envs, sink, every=1),
         ):
             envs.step([0, 0])
 
@@ -323,17 +323,17 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     options = {"writer": tmp_path, **options}
     with agym.make([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match=words):
-            agym.TensorBoard(options.pop("writer"), envs, **options)
+            agym.TensorBoard(envs, options.pop("writer"), **options)
         assert not engine_of(envs).hooks.all
     with pytest.raises(agym.ClosedError):
-        agym.TensorBoard(tmp_path, envs)
+        agym.TensorBoard(envs, tmp_path)
     with pytest.raises(agym.UsageError, match="agym runs"):
-        agym.TensorBoard(tmp_path, object())
+        agym.TensorBoard(object(), tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
 async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
-    blocks: Callable[[Any], Any] = partial(agym.TensorBoard, Sink())
+    blocks: Callable[[Any], Any] = partial(agym.TensorBoard, writer=Sink())
     async with agym.make_async([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match="async with"), blocks(envs):
             pass
@@ -349,8 +349,6 @@ def test_tensorboard_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with (
         agym.make([short] * 2, backend="serial") as envs,
-        pytest.raises(
-            agym.MissingExtraError, match=r'^tensorboardX is not .*\[tensorboard\]"$'
-        ),
+        pytest.raises(agym.MissingExtraError, match=r'^tensorboardX is not .*\[tensorboard\]"$'),
     ):
-        agym.TensorBoard(tmp_path, envs)
+        agym.TensorBoard(envs, tmp_path)

@@ -38,7 +38,7 @@ def test_everything_that_ran_is_there(setup: Setup, api: str, tmp_path: Path) ->
     path = tmp_path / "run.json"
     with opened(api, setup.of(3), **setup.options) as envs:
         envs.reset()  # before it began
-        with agym.trace(path) as trace:
+        with agym.trace(envs if api == "sync" else envs.envs, path) as trace:
             envs.reset()
             for _ in range(4):
                 with agym.mark("thinking"):
@@ -71,7 +71,7 @@ async def test_who_waits_is_seen(gates: Gates, tmp_path: Path) -> None:
             await env.step(1)
 
     async with gated(gates) as envs:
-        with agym.trace(path):
+        with agym.trace(envs, path):
             async with asyncio.TaskGroup() as group:
                 for i, name in enumerate("ab"):
                     group.create_task(play(name, envs[i]), name=name)
@@ -85,17 +85,20 @@ async def test_who_waits_is_seen(gates: Gates, tmp_path: Path) -> None:
     assert kinds(spans) == {"step": 2}
 
 
-def test_environments_that_are_made_meanwhile_and_blocks_of_threads(tmp_path: Path) -> None:
+def test_several_environments_and_blocks_of_threads(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
 
     def block() -> None:
         with agym.mark("elsewhere"):
             pass
 
-    with agym.trace(path):
-        for backend in ("serial", "thread"):
-            with agym.make("CartPole-v1", 1, backend=backend) as envs:
-                envs.reset()
+    with (
+        agym.make("CartPole-v1", 1, backend="serial") as serial,
+        agym.make("CartPole-v1", 1, backend="thread") as threads,
+        agym.trace([serial, threads], path),
+    ):
+        serial.reset()
+        threads.reset()
         thread = threading.Thread(target=block, name="another")
         thread.start()
         thread.join()
@@ -116,8 +119,9 @@ def test_nothing_is_written_unless_somebody_records(api: str, tmp_path: Path) ->
             envs.reset()
             envs.step([0, 0])
         assert not arrays["spanned"].any()
-        with agym.trace(tmp_path / "a.json"):
-            with agym.trace(tmp_path / "b.json"):
+        traced = envs if api == "sync" else envs.envs
+        with agym.trace(traced, tmp_path / "a.json"):
+            with agym.trace(traced, tmp_path / "b.json"):
                 envs.step([0, 0])
             envs.step([0, 0])
         written = arrays["spanned"].copy()
@@ -130,7 +134,7 @@ def test_nothing_is_written_unless_somebody_records(api: str, tmp_path: Path) ->
 def test_the_file_is_whole_when_the_block_raises(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with agym.make([Tally] * 2, backend="serial") as envs:
-        with pytest.raises(ZeroDivisionError), agym.trace(path), agym.mark("block"):  # noqa: PT012
+        with pytest.raises(ZeroDivisionError), agym.trace(envs, path), agym.mark("block"):  # noqa: PT012
             envs.reset()
             raise ZeroDivisionError
         envs.step([0, 0])
@@ -157,7 +161,7 @@ def test_a_ring_keeps_the_latest() -> None:
 
 def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(timeline, "MAX_SPANS", 5)
-    with agym.trace(tmp_path / "run.json") as trace:
+    with agym.trace([], tmp_path / "run.json") as trace:
         for _ in range(8):
             with agym.mark("block"):
                 pass
@@ -209,7 +213,7 @@ def waited_for(path: Path) -> None:
 def test_a_step_that_is_waited_for_is_not_hidden(backend: Any, tmp_path: Path) -> None:
     with agym.make([partial(Tally)] * 3, backend=backend) as envs:
         envs.reset()
-        with agym.trace(tmp_path / "run.json"), agym.mark("rollout"):
+        with agym.trace(envs, tmp_path / "run.json"), agym.mark("rollout"):
             for _ in range(4):
                 envs.step([0] * 3)
     waited_for(tmp_path / "run.json")
@@ -219,7 +223,7 @@ def test_a_step_that_is_waited_for_is_not_hidden(backend: Any, tmp_path: Path) -
 async def test_a_step_that_is_awaited_is_not_hidden(backend: Any, tmp_path: Path) -> None:
     async with agym.make_async([partial(Tally)] * 3, backend=backend) as envs:
         await envs.reset()
-        with agym.trace(tmp_path / "run.json"), agym.mark("rollout"):
+        with agym.trace(envs, tmp_path / "run.json"), agym.mark("rollout"):
             for _ in range(4):
                 await envs.step([0] * 3)
     waited_for(tmp_path / "run.json")
@@ -277,7 +281,7 @@ def test_the_title_of_a_picture_is_short(
 @pytest.mark.usefixtures("fonts")
 def test_the_command_tells_and_draws(tmp_path: Path) -> None:
     path, picture = tmp_path / "run.json", tmp_path / "run.png"
-    with agym.make([partial(Tally)] * 2, **FORKED, workers=2) as envs, agym.trace(path):
+    with agym.make([partial(Tally)] * 2, **FORKED, workers=2) as envs, agym.trace(envs, path):
         envs.reset()
         envs.send([0, 0])
         with agym.mark("backward"):
@@ -302,8 +306,10 @@ def test_the_command_tells_and_draws(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(agym.UsageError, match="no folder"):
-        agym.trace(tmp_path / "nowhere" / "run.json")
-    trace = agym.trace(tmp_path / "run.json")
+        agym.trace([], tmp_path / "nowhere" / "run.json")
+    with pytest.raises(agym.UsageError, match="agym runs"):
+        agym.trace(object(), tmp_path / "run.json")
+    trace = agym.trace([], tmp_path / "run.json")
     with trace:
         pass
     with pytest.raises(agym.UsageError, match="once"):

@@ -6,7 +6,6 @@ The live page, recordings, TensorBoard, traces and chaos use nothing else of the
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -221,27 +220,7 @@ def _rendered(ticket: Ticket) -> Rendered:
     return Rendered({i: values[i] for i in ticket.ids if i in values}, tuple(failed), ticket.error)
 
 
-# ---------------------------------------------------------------- the registry of open environments
-
-
-# By these, timelines find the environments of this process: those that are open as a timeline
-# begins, and those that are opened meanwhile.
-_names: weakref.WeakKeyDictionary[Tap, str] = weakref.WeakKeyDictionary()
 timelines: list[Any] = []  # the running ones, each an ``agym.trace``
-
-
-def register(name: str, tap: Tap) -> None:
-    """Register environments that were opened."""
-    _names[tap] = name
-    for timeline in tuple(timelines):
-        timeline.add_envs(name, tap)
-
-
-def registered() -> list[tuple[str, Tap]]:
-    """Return the name and tap of all registered environments, in their order."""
-    # ``keyrefs`` is one atomic copy: other threads may register environments meanwhile.
-    taps = [tap for ref in _names.keyrefs() if (tap := ref()) is not None]
-    return [(_names[tap], tap) for tap in taps]
 
 
 @contextmanager

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -54,12 +52,12 @@ def recording(envs: agym.Envs, folder: Path) -> Any:
 
 
 def tensorboard(envs: agym.Envs, folder: Path) -> Any:
-    return agym.TensorBoard(SimpleNamespace(add_scalar=lambda *_: None), envs)
+    return agym.TensorBoard(envs, SimpleNamespace(add_scalar=lambda *_: None))
 
 
 TOOLS: dict[str, tuple[type, Callable[[agym.Envs, Path], AbstractContextManager[Any]]]] = {
     "throttle": (Throttle, throttle),
-    "trace": (agym.trace, lambda _, folder: agym.trace(folder / "run.json")),
+    "trace": (agym.trace, lambda envs, folder: agym.trace(envs, folder / "run.json")),
     "recording": (agym.Recording, recording),
     "live page": (Camera, live_page),
     "chaos": (agym.Chaos, lambda envs, _: agym.chaos(envs, error=0.1)),
@@ -166,43 +164,8 @@ def test_a_hook_sees_each_wait(spins: bool, api: str, monkeypatch: pytest.Monkey
 def test_a_timeline_leaves_a_step_its_short_way(tmp_path: Path) -> None:
     with agym.make([Tally] * 2, backend="serial") as envs:
         hooks = engine_of(envs).hooks
-        with agym.trace(tmp_path / "run.json"):
+        with agym.trace(envs, tmp_path / "run.json"):
             assert hooks
             assert not hooks.follow_steps
             hooks.add(Hook())
             assert hooks.follow_steps
-
-
-def test_a_timeline_keeps_no_environments(tmp_path: Path) -> None:
-    with agym.trace(tmp_path / "run.json"):
-        envs = agym.make([Tally] * 2, backend="serial")
-        envs.reset()
-        engine = weakref.ref(engine_of(envs))
-        envs.close()
-        del envs
-        gc.collect()
-        assert engine() is None
-
-
-def test_environments_that_are_opened_while_timelines_begin_and_end(tmp_path: Path) -> None:
-    made: list[agym.Envs] = []
-    over = threading.Event()
-
-    def make() -> None:
-        while not over.is_set() and len(made) < 200:
-            made.append(agym.make(Tally, 1, backend="serial"))
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    try:
-        for k in range(10):
-            with agym.trace(tmp_path / f"{k}.json"):
-                time.sleep(0.002)
-    finally:
-        over.set()
-        thread.join()
-    for envs in made:
-        engine = engine_of(envs)
-        assert not engine.hooks.all
-        assert not engine.life.table.gauges.arrays["recording"].any()
-        envs.close()
