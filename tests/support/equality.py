@@ -11,11 +11,13 @@ def same(a: Any, b: Any) -> bool:
     """Compare nested values exactly; NaN equals NaN."""
     if isinstance(a, np.ndarray | np.generic) or isinstance(b, np.ndarray | np.generic):
         return type(a) is type(b) and same_array(a, b)
+    if isinstance(a, list) and isinstance(b, list):  # agym's lists are of a class of their own
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
+    if isinstance(a, tuple):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b) or (a != a and b != b)
 
