@@ -184,8 +184,8 @@ ACTIONS: dict[str, tuple[spaces.Space[Any], list[tuple[str, Any, str]]]] = {
             ("dict", {"a": 1, "b": 2, "c": 3}, "3 actions"),
             ("too deep", [[0], [1], [2]], "shape"),
             ("ragged", [0, [1], 2], "environment 1 has shape"),
-            ("floats", [0.0, 1.0, 2.0], "dtype float64 cannot become int64"),
-            ("float array", np.zeros(3, np.float32), "dtype float32 cannot become int64"),
+            ("floats", [0.0, 1.0, 2.0], "dtype float64 cannot be converted to int64"),
+            ("float array", np.zeros(3, np.float32), "dtype float32 cannot be converted to int64"),
             ("complex", [1j, 0, 0], "dtype complex128"),
             ("texts", ["0", "1", "2"], "dtype"),
             ("a missing one", [0, None, 1], "dtype object"),
@@ -209,9 +209,9 @@ ACTIONS: dict[str, tuple[spaces.Space[Any], list[tuple[str, Any, str]]]] = {
     "bytes": (
         spaces.Box(0, 255, (2,), np.uint8),
         [
-            ("negative", np.full((3, 2), -1), "dtype int64 cannot become uint8"),
-            ("too large", np.full((3, 2), 256), "dtype int64 cannot become uint8"),
-            ("floats", np.zeros((3, 2)), "dtype float64 cannot become uint8"),
+            ("negative", np.full((3, 2), -1), "dtype int64 cannot be converted to uint8"),
+            ("too large", np.full((3, 2), 256), "dtype int64 cannot be converted to uint8"),
+            ("floats", np.zeros((3, 2)), "dtype float64 cannot be converted to uint8"),
         ],
     ),
     "dict": (

@@ -388,7 +388,7 @@ async def test_async_with_for_with(setup: dict[str, Any]) -> None:
                 pass
         with pytest.raises(agym.UsageTypeError, match=words):
             await envs
-        already = r"result is there already, without `await`.*agym\.make_async"
+        already = r"result is complete; remove `await`.*agym\.make_async"
         with pytest.raises(TypeError, match=already):
             await envs.reset()
         with pytest.raises(TypeError, match=already):

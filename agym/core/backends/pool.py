@@ -30,7 +30,7 @@ from agym.core.protocol.messages.operations import (
     Message,
     Operation,
     Restart,
-    Spare,
+    Standby,
     Step,
 )
 from agym.core.protocol.table import Extension, SlotTable
@@ -251,7 +251,7 @@ class Pool:
 
     # ---------------------------------------------------------------- recycling
 
-    def prepare(self, worker: int, number: int, spare: Spare) -> None:
+    def prepare(self, worker: int, number: int, spare: Standby) -> None:
         """Start a spare for a worker by a message; its completion has the given number.
 
         Its values are the proofs of how to copy each environment.

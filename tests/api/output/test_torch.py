@@ -273,10 +273,10 @@ def test_actions_with_a_gradient(form: str) -> None:
     [
         (torch.tensor([1, 2]), "takes 3 actions"),
         (torch.tensor(1), "not one Tensor"),
-        (torch.tensor([0.5, 1, 1]), "of dtype float32 cannot become int64"),
+        (torch.tensor([0.5, 1, 1]), "of dtype float32 cannot be converted to int64"),
         (torch.zeros(3, 2, dtype=torch.int64), "has shape"),
-        (torch.zeros(3, dtype=torch.bfloat16), "cannot become an array.*BFloat16"),
-        (torch.zeros(3, device="meta"), "cannot become an array"),
+        (torch.zeros(3, dtype=torch.bfloat16), "cannot be converted to an array.*BFloat16"),
+        (torch.zeros(3, device="meta"), "cannot be converted to an array"),
     ],
     ids=["too-few", "one", "float", "shape", "bfloat16", "no-memory"],
 )

@@ -28,7 +28,7 @@ from agym.core.hosts.loop_host import LoopHost
 from agym.core.hosts.sync_host import SyncHost
 from agym.core.protocol.memory import Arena
 from agym.core.protocol.messages.completions import Completion
-from agym.core.protocol.messages.operations import Attach, Close, Make, Operation, Spare
+from agym.core.protocol.messages.operations import Attach, Close, Make, Operation, Standby
 from agym.core.protocol.table import SlotTable
 
 # Rough number of objects that a step of a coroutine environment keeps until it ends.
@@ -101,7 +101,7 @@ class WorkerMain:
             SyncHost, ids, marker=marker, catch=BaseException, closes_within=worker.closes_within
         )
         opened = open_host(host, make.number)
-        if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:
+        if isinstance(make.message, Standby) and opened.payload and not opened.payload.problems:
             codecs = make.message.codecs
             opened.payload.values = {} if codecs is None else host.prove(codecs)
         try:

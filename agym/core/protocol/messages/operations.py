@@ -389,7 +389,7 @@ class Restart(Make):
 
 
 @dataclass(frozen=True, slots=True)
-class Spare(Make):
+class Standby(Make):
     """Make them beside a worker that is about to be recycled, and prove ways to copy them.
 
     Attributes:
