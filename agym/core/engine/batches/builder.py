@@ -59,6 +59,7 @@ class Planes:
         # A fork can come at the same time. Whichever removes the plane from this set decides its
         # next state, and ``set.remove`` is atomic with and without a GIL. A lock would not do: the
         # finalizer may run while the same thread holds it, and a forked child gets it locked.
+        self._leased: set[int] = set()
         # Whether each observation leaf is large enough to be leased.
         self._large = [block.nbytes >= LEASE_BYTES for block in table.planes[0].observations]
         if table.shared:

@@ -57,7 +57,7 @@ CALLS: dict[str, Any] = {
 def warned(setup: Setup) -> Any:
     if setup is not THREAD:
         return nullcontext()
-    return pytest.warns(RuntimeWarning, match="worker 0, a thread.*environment 1 and was left")
+    return pytest.warns(RuntimeWarning, match="worker 0, a thread.*environment 1 and was abandoned")
 
 
 @pytest.mark.once
