@@ -83,6 +83,6 @@ class VectorPool(Pool):
 
     def _traits_of(self, port: VectorPort) -> Traits:
         # A replacement may not have made its environments yet; they are like its predecessor's.
-        self._traits = port.host.found or self._traits
+        self._traits = port.host.known_traits or self._traits
         assert self._traits is not None
         return self._traits

@@ -248,7 +248,7 @@ def test_slots_are_attributes() -> None:
 
 
 def test_a_protocol_is_used_only_if_it_is_exact() -> None:
-    detail = "what WithProtocol gives as its state and the attributes of all layers"
+    detail = "the state that WithProtocol returns and the attributes of all layers"
     assert way_of(WithProtocol)[1] == detail
     assert way_of(WithWrongProtocol)[1] == "the attributes of all layers"
 
@@ -292,7 +292,7 @@ def test_a_replay_is_proven_too() -> None:
         return copy_env(env, kind_of(env, kind), kind, lambda: [env], record)
 
     assert replayed(Fated)[0] == "actions"
-    assert "and by its actions: a copy went another way in step 1" in replayed(Haunted)
+    assert "and by its actions: a copy differed in step 1" in replayed(Haunted)
 
 
 def test_what_only_draws_stays() -> None:
