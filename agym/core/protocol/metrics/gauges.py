@@ -1,8 +1,8 @@
 """Gauges: counters that hosts update in the slot table, where they can be read at any time.
 
-Reading them disturbs no worker, and works for workers that hang or died. Step times are counted in
-buckets of a quarter of an octave, so percentiles are exact to an eighth. Environments of a whole
-batch are timed one by one only occasionally, more often if steps are slow.
+Reading them does not disturb workers, and works even if a worker hangs or has died. Step times are
+counted in buckets of a quarter of an octave, so percentiles are exact to an eighth. Environments of
+a whole batch are timed individually only now and then, more often if steps are slow.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ROUND_SECONDS, TIMING_SECONDS, TIMING_SHARE = 10e-6, 1e-6, 1 / 200
 
 # The first step after a thread was idle finds cold caches. That takes up to 0.1 ms (CartPole, on a
 # busy machine) and is not the environment's time. Up to ``WAKING`` nanoseconds are subtracted, down
-# to the median of the host's last ``USUAL`` other times.
+# to the median of the host's last ``USUAL`` times without idling before.
 WAKING, USUAL = 500_000, 8
 
-# Average wait for the next timing of fast environments, in rounds; slower ones wait less.
+# Average wait for the next timing of fast environments, in rounds; slower environments wait less.
 MAX_ROUNDS = 32
 
 clock = time.perf_counter_ns
@@ -39,8 +39,8 @@ clock = time.perf_counter_ns
 # Gauges of a host, in its first environment's row.
 HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
 
-# Gauges of each environment. The last are nanoseconds in which it waited under a limit of
-# concurrency, and for a turn under a rate limit; when its latest turn comes or came; and the sum of
+# Gauges of each environment. The last four are nanoseconds in which it waited behind the
+# concurrency limit, and for a turn under a rate limit; the time of its latest turn; and the sum of
 # ``info["cost"]``.
 ENV_GAUGES = ("steps", "episodes", "times", "queued", "rate_waited", "rate_turn", "cost")
 
@@ -62,12 +62,12 @@ class Gauges:
     """The gauges of a table.
 
     Attributes:
-        steps: Steps that were not of a host's whole range, by environment.
+        steps: Steps that were not steps of a host's whole range, by environment.
         rounds: Steps of a host's whole range.
-        busy: Nanoseconds in which the host ran something.
+        busy: Nanoseconds in which the host ran operations.
         rendering: Nanoseconds in which it rendered.
-        began: When the host began its latest step, in nanoseconds of the system's clock.
-        ended: When it ended that.
+        began: When the host started its latest step, in nanoseconds of the system's clock.
+        ended: When that step ended.
         times: Number of timed steps by bucket.
         queued: Nanoseconds in which an environment waited for a turn.
         cost: The sum of an environment's ``info["cost"]``.
@@ -82,17 +82,17 @@ class Gauges:
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
         self.queued = views["queued"]
-        self.cost: Any = views["cost"]  # of floats, which mypy does not know
+        self.cost: Any = views["cost"]  # floats, which mypy does not know
 
     def totals(self, ranges: Sequence[range]) -> Array:
-        """Return the number of steps so far of each environment; ``ranges`` are those of hosts."""
+        """Return the number of steps so far of each environment, given the ranges of the hosts."""
         totals = self.arrays["steps"].copy()
         for ids in ranges:
             totals[ids.start : ids.stop] += self.rounds[ids.start]
         return totals
 
     def settle(self, ranges: Sequence[range]) -> None:
-        """Account for the rounds of hosts that end, before other hosts take over their ranges."""
+        """Add the rounds of hosts that end to the steps, before other hosts get their ranges."""
         for ids in ranges:
             for slot in ids:
                 self.steps[slot] += self.rounds[ids.start]
@@ -119,7 +119,7 @@ class Meter:
         self._spans = SpanLog(gauges.arrays, first)
 
     def begin(self, start: int, stop: int, *, whole: bool) -> bool:
-        """Begin a step; return whether each environment is to be timed."""
+        """Start a step; return whether to time each environment."""
         gauges, first = self._gauges, self._first
         if whole:
             self._whole_rounds = gauges.rounds[first] = self._whole_rounds + 1
@@ -146,7 +146,7 @@ class Meter:
         self._timed_until = clock()
 
     def idle_until(self, begun: int) -> int:
-        """Return for how long the host was idle when an environment began a step."""
+        """Return for how long the host was idle when an environment started a step."""
         if self._running > 1:
             return 0
         return max(0, begun - max(self._gauges.ended[self._first], self._timed_until))
@@ -168,16 +168,16 @@ class Meter:
         """Decide when to time again, after a round of ``count`` timed environments."""
         cost = ROUND_SECONDS + TIMING_SECONDS * count
         quick = cost / TIMING_SHARE * 1e9 / max(nanoseconds, 1)
-        # A pseudorandom wait, so as not to stay in step with anything periodic.
+        # A pseudorandom wait, to avoid synchronizing with anything periodic.
         self._dice = self._dice * 75 % 65537
         wait = min(MAX_ROUNDS, int(quick))
         self._next = self._rounds + 1 + (wait * (self._dice & 1023) >> 9) if wait else self._rounds
 
     def begin_one(self, slot: int, kind: str) -> int:
-        """Begin an operation of one of several environments that run at the same time.
+        """Start an operation of one of several environments that run concurrently.
 
         Returns:
-            When it began, for :meth:`end_one`; 0 if that does not matter.
+            The start time for :meth:`end_one`; 0 if it is not needed.
         """
         gauges = self._gauges
         if not self._running:
@@ -189,7 +189,7 @@ class Meter:
         return clock()
 
     def end_one(self, slot: int, kind: str, begun: int) -> None:
-        """End such an operation."""
+        """End an operation from :meth:`begin_one`."""
         gauges, first = self._gauges, self._first
         self._running -= 1
         if kind == "render":
@@ -201,7 +201,7 @@ class Meter:
             self.add_busy(now - self._begun)
 
     def did(self, kind: str, count: int, begun: int) -> None:
-        """Meter an operation other than a step."""
+        """Record an operation other than a step."""
         now = clock()
         self.add_busy(now - begun)
         if kind == "render":
@@ -223,7 +223,7 @@ class Meter:
             return
         cost = info["cost"]
         if not isinstance(cost, Real) and getattr(cost, "shape", None) == ():
-            cost = cost.item()  # of a tensor, or an array without dimensions
+            cost = cost.item()  # a tensor, or an array without dimensions
         if isinstance(cost, Real) and math.isfinite(cost):
             self._gauges.cost[slot] += float(cost)
 
@@ -231,11 +231,11 @@ class Meter:
         self._gauges.episodes[slot] += 1
 
     def episodes(self, slot: int) -> int:
-        """Return how many episodes of an environment have begun, also in other workers."""
+        """Return how many episodes of an environment have started, including other workers."""
         return int(self._gauges.episodes[slot])
 
     def begin_episodes(self, first: int, mask: Array) -> None:
-        """Count an episode of each environment of a mask, which begins with the id ``first``."""
+        """Count an episode of each environment in a mask, which starts at the id ``first``."""
         self._gauges.arrays["episodes"][first : first + len(mask)] += mask
 
 
