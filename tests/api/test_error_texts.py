@@ -211,7 +211,7 @@ def test_infos_that_need_not_be_sent(setup: dict[str, Any]) -> None:
 def test_factories_that_cannot_be_sent() -> None:
     lock = threading.Lock()
     with pytest.raises(
-        agym.UsageError, match=r"the factory of environment 1 can't be pickled .*_thread\.lock"
+        agym.UsageError, match=r"the factory of environment 1 can't be pickled: .*_thread\.lock"
     ) as caught:
         agym.make([Tally, lambda: HoldsLock(lock), Tally], backend="process", workers=2)
     assert "make it in the factory" in str(caught.value)
@@ -227,7 +227,7 @@ def test_arguments_that_cannot_be_sent() -> None:
             "the value of 'gravity' for environment 1": lambda: envs.set_attr("gravity", [1, lock]),
         }
         for words, mistake in mistakes.items():
-            with pytest.raises(agym.UsageError, match=f"{words} can't be pickled .*'thread'"):
+            with pytest.raises(agym.UsageError, match=f"{words} can't be pickled: .*'thread'"):
                 mistake()
         assert envs.gravity == [9.8, 9.8]
     space = spaces.Tuple((spaces.Discrete(3), spaces.Sequence(spaces.Discrete(3))))

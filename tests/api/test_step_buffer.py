@@ -143,7 +143,7 @@ def test_buffers_of_others_are_refused() -> None:
         envs.reset()
         with pytest.raises(agym.UsageError, match="of other environments"):
             envs.step([0] * 4, out=others.step_buffer(2)[0])
-        with pytest.raises(agym.UsageError, match="leave out env_ids"):
+        with pytest.raises(agym.UsageError, match="omit env_ids"):
             envs.step([0], env_ids=[1], out=envs.step_buffer(2)[0])
         with pytest.raises(agym.UsageError, match=r"use one step of it, out=buffer\[t\]"):
             envs.step([0] * 4, out=envs.step_buffer(2))

@@ -94,5 +94,5 @@ def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) 
             envs.step([0] * 8)
         assert "took" in envs.stats().remark
         assert envs.stats().remark in str(envs.stats())
-        assert "per batch, where serial is predicted to take" in repr(envs)
+        assert "per batch, but serial is predicted to take" in repr(envs)
     assert recall_measured(Tally, 8)

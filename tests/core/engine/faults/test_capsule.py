@@ -241,7 +241,7 @@ def test_every_changed_byte_is_noticed_before_anything_is_unpickled(tmp_path: Pa
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     path = with_head(write_capsule(tmp_path, a_capsule()), agym_capsule=FORMAT + 1)
-    with pytest.raises(agym.UsageError, match="written by a newer agym: update this one"):
+    with pytest.raises(agym.UsageError, match="written by a newer version of agym: update agym"):
         read_capsule(path)
 
 

@@ -84,7 +84,7 @@ if installed("ale_py"):
         (SingleTally, {}, "does not take num_envs="),
         (7, {}, "not int"),
         (lambda num_envs: SingleTally(), {}, "environments 0 to 3: Tally is not a .*VectorEnv"),
-        (Other, {}, "environments 0 to 3: Other has num_envs=5, but its constructor was called with num_envs=4"),
+        (Other, {}, "Other has num_envs=5, but its constructor was called with num_envs=4"),
         (Silent, {}, "Silent does not declare its autoreset mode"),
         (Tally, {"autoreset": "same_step"}, "autoreset_mode=NEXT_STEP.*autoreset='next_step'"),
         (
