@@ -66,7 +66,7 @@ class LoopPort(Port):
         self._on_loop(self._host.attach, table)
 
     def post(self, operation: Operation) -> None:
-        self._on_loop(self._host.begin, operation)
+        self._on_loop(self._host.enqueue, operation)
 
     def close(self, force: Force = Force.NONE) -> None:
         """Cancel pending operations and close the environments."""
@@ -77,9 +77,9 @@ class LoopPort(Port):
         if force is Force.KILL or lost:  # the interpreter is exiting, and the loop has ended
             self._give_up()
         elif force is Force.NONE:
-            self._on_loop(self._begin_closing)
+            self._on_loop(self._start_closing)
 
-    def _begin_closing(self) -> None:
+    def _start_closing(self) -> None:
         if self._loop_thread is not None and self._loop_thread.over:
             # The loop runs only to cancel its tasks, and would never start a new task.
             self._give_up()

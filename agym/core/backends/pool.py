@@ -316,7 +316,7 @@ class Pool:
                     low, high = max(low, start), min(high, stop)
                 port.post_step(number, low, high, plane, 1 if sent else high - low)
 
-    def begin_step(self, number: int, message: Step) -> None:
+    def start_step(self, number: int, message: Step) -> None:
         """Start a step of all environments, on a faster path than :meth:`submit`."""
         if not self._rings or message.parts is not None:
             self.submit(Operation(number, 0, self._num_envs, message))

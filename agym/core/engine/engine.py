@@ -186,10 +186,10 @@ class Engine:
         plane = opened.batches.choose_plane(self._all)
         message = plain_step(plane) if parts is None else Step(plane, parts)
         number, traffic = next(dispatcher.numbers), self.traffic
-        traffic.left -= 1
-        if traffic.returned or not traffic.left:
-            traffic.begin(number)
-        return dispatcher.begin_alone(number, message)
+        traffic.until_sample -= 1
+        if traffic.returned or not traffic.until_sample:
+            traffic.start(number)
+        return dispatcher.start_alone(number, message)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
         """Step environments, in any order of ids; each enters ``ready`` when its step has ended.
@@ -498,9 +498,9 @@ class Engine:
             dispatcher.deadlines.start(ticket)
         if ticket.kind is Step:
             if dispatcher.queues.idle and ready is None:
-                traffic.left -= 1
-                if traffic.returned or not traffic.left:
-                    traffic.begin(ticket.number)
+                traffic.until_sample -= 1
+                if traffic.returned or not traffic.until_sample:
+                    traffic.start(ticket.number)
         elif message.starts:
             for hook in self.hooks.all:
                 hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is Load)

@@ -31,8 +31,8 @@ CROWDED_SECONDS = 0.1
 CLOSED = "the environments are closed: make new ones"
 NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
 FORKED = (
-    "these environments belong to the process that this one was forked from, and are usable"
-    " there alone: make new ones here"
+    "these environments belong to the parent of this forked process, and work only there: make"
+    " new ones here"
 )
 
 

@@ -151,10 +151,10 @@ def _difference(saved: Description, other: Description) -> str:
         return ""
     kwargs, others = _kwargs(saved), _kwargs(other)
     if kwargs.keys() != others.keys() or not all(map(_equal, kwargs.values(), others.values())):
-        return f"it was made with {kwargs}, the other with {others}"
+        return f"it was made with {kwargs}, but the other environment with {others}"
     limit, other_limit = saved.spec.max_episode_steps, other.spec.max_episode_steps
     if limit != other_limit:
-        return f"its episodes have at most {limit} steps, those of the other {other_limit}"
+        return f"its episodes have at most {limit} steps, but the other's {other_limit}"
     return ""
 
 

@@ -314,7 +314,7 @@ class Traffic:
     """Times some steps of all environments, from dispatch to result.
 
     Attributes:
-        left: Steps until the next timed step; the code that dispatches a step decrements it.
+        until_sample: Steps until the next timed step; counted down at each dispatch.
         returned: When the last timed step came back, until the caller's next step.
         following: The number of the latest timed step, and when it was dispatched.
         opened: When the environments were made.
@@ -330,7 +330,7 @@ class Traffic:
 
     def __init__(self, hooks: Hooks) -> None:
         """Start; ``hooks`` may hold results back."""
-        self.left = 1
+        self.until_sample = 1
         self.returned = 0
         self.lag = LagMeter()
         self.waited = 0.0
@@ -349,15 +349,15 @@ class Traffic:
         """Start to record the use of the cores."""
         self._load = Load()
 
-    def begin(self, number: int) -> int:
+    def start(self, number: int) -> int:
         """Time the caller before this step, and the step if it is due; return its start time."""
         now = clock()
         if self.returned:
             self._caller += now - self.returned
             self.returned = 0
-        if self.left > 0:
+        if self.until_sample > 0:
             return 0
-        self.left, self.following = BATCHES_PER_SAMPLE, (number, now)
+        self.until_sample, self.following = BATCHES_PER_SAMPLE, (number, now)
         return now
 
     @contextmanager
@@ -375,7 +375,7 @@ class Traffic:
             self._held_back += now - started
             self._held, self._release = (now - started) / (now - self._release), now
             if now - started > HELD_SECONDS:
-                self.left, self.returned = BATCHES_PER_SAMPLE, 0
+                self.until_sample, self.returned = BATCHES_PER_SAMPLE, 0
 
     def settle(self, followed: int, gauges: Gauges, ranges: Sequence[range]) -> None:
         """Add up the times of a step that has returned; ``followed`` is when it was dispatched."""

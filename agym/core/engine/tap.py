@@ -204,7 +204,7 @@ class Tap:
             seconds: Duration of a hang or delay.
         """
         fault = InjectFault([InjectedFault(kind, seconds)])
-        self._collector.dispatcher.begin_internal(fault, (env_id,))
+        self._collector.dispatcher.start_internal(fault, (env_id,))
 
 
 def _rendered(ticket: Ticket) -> Rendered:

@@ -120,7 +120,7 @@ class Episode:
             self.phase, self.row, self.number, self.seed, self.options, self.reseed, self.retry,
         )  # fmt: skip
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Note a reset."""
         self.phase, self.row = Phase.RUNNING, None
         self.number += 1

@@ -4,7 +4,7 @@ All environments of its range run concurrently, on the event loop that calls it.
 and a single task until it is closed, as cancel scopes and sessions require. An environment runs its
 operations in order, and completes each separately::
 
-    begin(operation) --> queue of env i --> task of env i --> report(operation, slot, payload)
+    enqueue(operation) --> queue of env i --> task of env i --> report(operation, slot, payload)
 
 A runner is an environment with its queue and its task. An environment that is given up may ignore
 its cancellation. Another runner then replaces it, and everything that the old one still does is
@@ -199,7 +199,7 @@ class LoopHost(Host):
 
     # ---------------------------------------------------------------- operations
 
-    def begin(self, operation: Operation) -> None:
+    def enqueue(self, operation: Operation) -> None:
         """Queue an operation for each of its environments."""
         _, start, stop, message = operation
         actions: Sequence[Any] = [None] * (stop - start)
@@ -318,7 +318,7 @@ class LoopHost(Host):
         """Run an operation; an exception becomes part of its completion."""
         message, slot, meter = operation.message, runner.slot, self.shared.meter
         name = message.name
-        begun = meter.begin_one(slot.id, name)
+        started = meter.start_one(slot.id, name)
         try:
             if isinstance(message, Step):
                 await self._step(runner, message.plane, action)
@@ -333,13 +333,13 @@ class LoopHost(Host):
                 raise
             slot.extra.payload.problems.append(self._failure(error, slot, name, action))
         finally:
-            meter.end_one(slot.id, name, begun)
+            meter.end_one(slot.id, name, started)
 
     async def _step(self, runner: _Runner, plane: int, action: Any) -> None:
         slot, shared = runner.slot, self.shared
         meter = shared.meter
-        begun = clock()
-        idle = meter.idle_until(begun)
+        started = clock()
+        idle = meter.idle_until(started)
         phase = slot.episode.phase
         slot.count_step()  # first, because the step may reset the environment
         if shared.recording:
@@ -352,7 +352,7 @@ class LoopHost(Host):
             result = await drive(slot.step(action), runner.check)
         if phase is Phase.RUNNING or phase is Phase.CUT:
             meter.spent(slot.id, result[-1])
-            meter.timed(slot.id, clock() - begun - slot.waited, idle)
+            meter.timed(slot.id, clock() - started - slot.waited, idle)
         if shared.filter.active:
             info = slot.select_info(result)
             shared.filter.add(slot.i, result[1:2])

@@ -191,8 +191,8 @@ class Slot:
         shared, episode = self.shared, self.episode
         if episode.retry is not None or episode.reseed is not None:
             arguments = self._seeded(arguments)
-        episode.begin()
-        shared.meter.begin_episode(self.id)
+        episode.start()
+        shared.meter.count_episode(self.id)
         return self._reset_call(arguments, report=shared.log)
 
     def started(self, result: tuple[Any, Info]) -> StepResult:
@@ -203,7 +203,7 @@ class Slot:
         if info:
             shared.meter.spent(self.id, info)
         if shared.filter.active:
-            shared.filter.begin(self.i)
+            shared.filter.start(self.i)
             (info,) = shared.filter.running([info])
         return observation, 0.0, False, False, info
 
@@ -364,7 +364,7 @@ class Slot:
                 try:  # a pickle, which the environment cannot change later
                     return Copy("methods", detail, dumps_by_value(data))
                 except (TypeError, pickle.PicklingError) as error:
-                    return f"{detail} cannot be pickled: {error}"
+                    return f"{detail} can't be pickled: {error}"
             copied = f"{name} has no `async def snapshot(self)` and `restore(self, state)`"
             if self.record is not None:
                 return Copy("actions", f"its actions, because {copied}", self.record.copy())

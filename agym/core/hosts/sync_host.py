@@ -121,7 +121,7 @@ class SyncHost(Host):
         if isinstance(message, Step):
             payload = self.step(start, stop, message.plane, message.parts)
             return Completion(number, start, stop, payload)
-        begun = clock()
+        started = clock()
         program = PROGRAMS[type(message)]
         for k, slot in enumerate(self._range(start, stop)):
             self._mark(slot.id)
@@ -135,7 +135,7 @@ class SyncHost(Host):
             finally:
                 self._steps[slot.i] = self._step_of(slot)
         self._mark(None)
-        self.shared.meter.did(message.name, stop - start, begun)
+        self.shared.meter.did(message.name, stop - start, started)
         return Completion(number, start, stop, self._extra.take(self.shared.results.writer))
 
     def _range(self, start: int, stop: int) -> list[Slot]:
@@ -201,7 +201,7 @@ class SyncHost(Host):
         else:
             for slot in self._range(start, stop):
                 slot.count_step()
-        self._timing = shared.meter.begin(start, stop, whole=whole)
+        self._timing = shared.meter.start(start, stop, whole=whole)
         chunk = shared.results.chunk
         if width <= chunk:
             self._step_chunk(start, stop, plane, each)
@@ -257,9 +257,9 @@ class SyncHost(Host):
         idle = meter.idle_until(ticks[0])
         meter.end_timing()
         slots = self._range(start, start + len(steps))
-        for slot, (begun, ended) in zip(slots, pairwise(ticks), strict=True):
+        for slot, (started, ended) in zip(slots, pairwise(ticks), strict=True):
             if slot.episode.phase is not Phase.HELD:
-                meter.timed(slot.id, ended - begun - slot.waited, idle)
+                meter.timed(slot.id, ended - started - slot.waited, idle)
             idle = 0
 
     def _step_others(

@@ -148,9 +148,9 @@ def test_what_limits_it(
 
 def _dispatch(traffic: Traffic, number: int) -> None:
     """Dispatch a step as the engine does."""
-    traffic.left -= 1
-    if traffic.returned or not traffic.left:
-        traffic.begin(number)
+    traffic.until_sample -= 1
+    if traffic.returned or not traffic.until_sample:
+        traffic.start(number)
 
 
 def test_what_a_step_takes_is_told() -> None:

@@ -262,8 +262,8 @@ class WorkerLoop:
     def _wait(self) -> None:
         words, spinning = self._words, self._spinning
         spinning.learn()
-        begun = time.perf_counter()
-        if begun < spinning.crowded_until:
+        started = time.perf_counter()
+        if started < spinning.crowded_until:
             words[CROWDED] = int(spinning.crowded_until * 1e9)
         slept = not spinning.spin(self._news)
         if slept:
@@ -275,7 +275,7 @@ class WorkerLoop:
                 self._receive()
             self._bell.unpark()
         now = time.perf_counter()
-        spinning.note(begun, now, slept=slept, due=words[POSTED] * 1e-9)
+        spinning.note(started, now, slept=slept, due=words[POSTED] * 1e-9)
         if self._go_home is not None and now >= spinning.crowded_until:
             self._go_home(now)
 
@@ -296,9 +296,9 @@ class WorkerLoop:
         # The loop always sleeps on the channel, so the flag stays set and each post rings.
         self._bell.park()
         descriptor = self._channel.fileno()
-        self._loop.add_reader(descriptor, guarded, self.fail, self._begin_posted, host)
+        self._loop.add_reader(descriptor, guarded, self.fail, self._start_posted, host)
         try:
-            self._begin_posted(host)
+            self._start_posted(host)
             await self._closed
         finally:
             self._loop.remove_reader(self._channel.fileno())
@@ -346,12 +346,12 @@ class WorkerLoop:
         self._is_urgent = not seconds
         self._sending = self._loop.call_later(seconds, guarded, self.fail, self._send_ended)
 
-    def _begin_posted(self, host: LoopHost) -> None:
+    def _start_posted(self, host: LoopHost) -> None:
         def step(number: int, start: int, stop: int, plane: int) -> None:
-            host.begin(Operation(number, start, stop, plain_step(plane)))
+            host.enqueue(Operation(number, start, stop, plain_step(plane)))
 
         self._receive()
-        if not (self._run_posted(host, host.begin, step) or self._closed.done()):
+        if not (self._run_posted(host, host.enqueue, step) or self._closed.done()):
             self._closed.set_result(None)
 
     def _send_ended(self) -> None:

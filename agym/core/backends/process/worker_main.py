@@ -58,7 +58,7 @@ class WorkerMain:
         self._core = core
         self._watch = watch
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Serve until the end, unless a loop is needed."""
         set_worker_signals()
         cap_threads()
@@ -66,7 +66,7 @@ class WorkerMain:
             os.sched_setaffinity(0, {self._core})
         self._channel = Channel(self._end)
         try:
-            self._begin(self._channel)
+            self._serve(self._channel)
         except EOFError:
             pass  # the caller is gone
         except BaseException:
@@ -74,7 +74,7 @@ class WorkerMain:
             self._channel.close()
             raise
 
-    def _begin(self, channel: Channel) -> None:
+    def _serve(self, channel: Channel) -> None:
         mail = Arena(mailbox_fields(self._count), descriptor=channel.next_descriptor())
         mail.close()
         # Serves plain environments, too, as long as its loop is not run.

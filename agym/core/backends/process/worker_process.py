@@ -60,7 +60,7 @@ _starting = threading.Lock()
 class Work(Protocol):
     """The work of a worker process: both methods of one object, in the process."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Run first, while no event loop runs."""
 
     async def run(self) -> None:
@@ -86,7 +86,7 @@ class WorkerProcess(aiomultiprocess.Process):
             kwargs={},
             namespace=None,
             # Other start methods watch the parent before they import agym; see `_prepared`.
-            initializer=partial(_begin_forked, self._worker_pipe, work) if forks else work.begin,
+            initializer=partial(_start_forked, self._worker_pipe, work) if forks else work.start,
             loop_initializer=own_loop,
         )
         self._method = start_method
@@ -188,9 +188,9 @@ def _ensure_fork_server() -> None:
             server._forkserver_address = f"/proc/self/fd/{handle}"
 
 
-def _begin_forked(pipe: Connection, work: Work) -> None:
+def _start_forked(pipe: Connection, work: Work) -> None:
     arm(pipe)
-    work.begin()
+    work.start()
 
 
 def worker_variables() -> dict[str, str]:

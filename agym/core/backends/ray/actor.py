@@ -137,11 +137,11 @@ class InThisThread:
 
     def post(self, operation: Operation) -> None:
         """Run an operation; for sent steps, reply now and then with those that are done."""
-        host, begun = self._host, time.perf_counter()
+        host, started = self._host, time.perf_counter()
         for piece in operation.split(range(host.first, host.stop)):
-            if time.perf_counter() - begun > REPLY_SECONDS:
+            if time.perf_counter() - started > REPLY_SECONDS:
                 self._replies.ring()
-                begun = time.perf_counter()
+                started = time.perf_counter()
             self._replies.add([host.run(piece)])
 
     def close(self) -> None:

@@ -110,7 +110,7 @@ class StepBuffer:
             UsageError: The index is not an integer.
         """
         if not isinstance(index, int | np.integer):
-            raise UsageError(f"index a step buffer with one step, as in buffer[t], not {index!r}")
+            raise UsageError(f"a step buffer returns one step at a time: buffer[t], not {index!r}")
         if not -len(self) <= index < len(self):
             raise IndexError(f"step {index} of a step buffer of {len(self)}")
         return RolloutSlice(self, int(index) % len(self))

@@ -13,8 +13,8 @@ from agym.core.protocol.typing import Flags, Observations, Rewards
 def _refuse_await(_: object) -> NoReturn:
     """Refuse ``await``, because the call has already returned the result."""
     raise TypeError(
-        "this result is complete; remove `await`. Calls on agym.make environments block; calls on"
-        " agym.make_async environments are awaited, once each"
+        "this result is complete; remove `await`. With agym.make calls block; with agym.make_async"
+        " each call is awaited once"
     )
 
 

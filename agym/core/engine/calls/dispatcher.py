@@ -255,16 +255,16 @@ class Dispatcher:
             for part in self.queues.admit(ticket):
                 self._submit(part, ticket)
 
-    def begin_alone(self, number: int, message: Step) -> Ticket:
+    def start_alone(self, number: int, message: Step) -> Ticket:
         """Send a step of all environments, while nothing else is under way."""
         ticket = self.tickets[number] = Ticket(number, message, self._all)
         ticket.plane, ticket.alone = message.plane, True
         self.queues.take_all(ticket)
-        # A backend in this thread runs environments inside ``begin_step``, with user code that
+        # A backend in this thread runs environments inside ``start_step``, with user code that
         # may call the engine again or raise Ctrl-C. So the ticket and its rows are set before.
         self.in_place = self._all
         try:
-            self._backend.begin_step(number, message)
+            self._backend.start_step(number, message)
         except BaseException as error:
             self.call_off(ticket, error)
             raise
@@ -279,7 +279,7 @@ class Dispatcher:
         self.queues.take_all(ticket)
         return ticket
 
-    def begin_internal(self, message: Message, ids: Ids) -> int:
+    def start_internal(self, message: Message, ids: Ids) -> int:
         """Start an internal operation on neighbours, ahead of all queued operations."""
         ticket = Ticket(next(self.numbers), message, ids)
         self.tickets[ticket.number] = ticket
@@ -396,7 +396,7 @@ class Dispatcher:
         """Start an operation and delay all others of its environment, unless it is busy."""
         if not self.queues.is_free(slot):
             return False
-        number = self.begin_internal(message, (slot,))
+        number = self.start_internal(message, (slot,))
         self.queues.seize(slot, self.tickets[number])
         return True
 

@@ -55,8 +55,8 @@ class InlineSteps:
         batches, traffic = opened.batches, collector.traffic
         given = batches.write_all(actions, here=True)
         number, plane, built = next(dispatcher.numbers), 0, False
-        traffic.left -= 1
-        followed = traffic.begin(number) if traffic.returned or not traffic.left else 0
+        traffic.until_sample -= 1
+        followed = traffic.start(number) if traffic.returned or not traffic.until_sample else 0
         try:
             plane = batches.choose_plane(self._all)
             # Ctrl-C may interrupt any line from here to ``return``, and any line of an environment.

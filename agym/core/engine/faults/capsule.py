@@ -92,7 +92,7 @@ def write_capsule(directory: str | os.PathLike[str], capsule: Capsule) -> Path:
         try:
             parts[name] = dumps_by_value(value)
         except Exception as error:
-            missing.append(f"{name} (cannot be pickled: {describe_error(error)})")
+            missing.append(f"{name} (can't be pickled: {describe_error(error)})")
     failure = {**vars(fault), "action": shown(fault.action)}
     traceback = failure.pop("traceback")
     head = {

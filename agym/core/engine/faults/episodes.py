@@ -72,7 +72,7 @@ class Known:
         """The start and the actions. Nothing is missing if ``actions`` is not ``None``."""
         return Record(self.start or EpisodeStart(), [*(self.actions or ())])
 
-    def begin(self, start: EpisodeStart, *, keeps: bool) -> None:
+    def start_episode(self, start: EpisodeStart, *, keeps: bool) -> None:
         """Note how an episode started, and keep its actions if wanted."""
         self.start, self.actions = start, [] if keeps else None
         self.state = self.next_start = self.raised = None
@@ -172,7 +172,7 @@ class Episodes:
                     payload.infos.setdefault(i, {})["retry"] = known.attempts
                 else:
                     known.forget_retry()
-                known.begin(start, keeps=keeps)
+                known.start_episode(start, keeps=keeps)
             if i in payload.nexts:
                 known.next_start = payload.nexts[i]
                 if known.retry is None:

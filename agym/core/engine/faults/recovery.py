@@ -168,7 +168,7 @@ class Recovery:
             self._status.mark_unready(span, "was replaced after a missed deadline")
         states = [self._state(i, innocent=i in innocent) for i in span]
         load = Load(states, codecs=registered(), fresh=fresh)
-        self._dispatcher.begin_internal(load, span)
+        self._dispatcher.start_internal(load, span)
 
     def _state(self, slot: int, *, innocent: bool) -> EnvState:
         """Return the state that a replacement loads; note why one cannot be replayed."""
@@ -310,13 +310,13 @@ class Recovery:
         ids = self._backend.ranges[worker]
         self._load(ids, innocent, fresh=True)
         for i in self._status.closed_envs.intersection(ids):
-            self._dispatcher.begin_internal(CloseEnv(), (i,))
+            self._dispatcher.start_internal(CloseEnv(), (i,))
 
     def _start_worker(self, worker: int) -> None:
         """Start another worker in place of a dead worker, which makes the environments again."""
         number = OPEN
         if self._rows.opened is not None:
-            number = self._dispatcher.begin_internal(Restart(), self._backend.ranges[worker])
+            number = self._dispatcher.start_internal(Restart(), self._backend.ranges[worker])
         self.restarts[worker] += 1
         self._dead.discard(worker)
         self.on_replace(worker)

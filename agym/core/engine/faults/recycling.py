@@ -109,7 +109,7 @@ class Recycling:
     def _start_standby(self, worker: int) -> None:
         self._moves[worker] = _Move()
         standby = Standby(codecs=None if worker in self._unproven else registered())
-        number = self._dispatcher.begin_internal(standby, self._backend.ranges[worker])
+        number = self._dispatcher.start_internal(standby, self._backend.ranges[worker])
         self._backend.prepare(worker, number, standby)
 
     def _due(self, worker: int, slot: int) -> bool:
@@ -141,7 +141,7 @@ class Recycling:
             # standby can receive everything: first the state, then the delayed operations.
             self._backend.move(worker, slot)
             message = Load([state], codecs=registered(), arrives=True)
-            self._dispatcher.begin_internal(message, (slot,))
+            self._dispatcher.start_internal(message, (slot,))
         else:  # it cannot be copied: the environment stays
             move.uncopied.add(slot)
             self._end_move(slot)

@@ -177,7 +177,7 @@ class VectorHost:
         """Run one operation; the VectorEnv's exceptions are in the completion."""
         _, start, stop, message = operation
         self._payload, self._finals, self._resetting = Payload(), {}, False
-        begun = clock()
+        started = clock()
         try:
             if isinstance(message, Step):
                 self._step(message)
@@ -186,7 +186,7 @@ class VectorHost:
                 if values is not None:
                     for slot in range(start, stop):
                         self._payload.values[slot] = values[slot - self.first]
-                self._meter.did(message.name, stop - start, begun)
+                self._meter.did(message.name, stop - start, started)
         except self._catch as error:
             action = self._batch(message.parts) if isinstance(message, Step) else None
             name = "reset" if self._resetting else message.name
@@ -232,7 +232,7 @@ class VectorHost:
     # ---------------------------------------------------------------- step
 
     def _step(self, step: Step) -> None:
-        timed = self._meter.begin(self.first, self.stop, whole=True)
+        timed = self._meter.start(self.first, self.stop, whole=True)
         started = clock()
         rows, phases = self._plane(step.plane), self._phases
         new_episodes = phases == Phase.DUE
@@ -610,4 +610,4 @@ class VectorHost:
 
     def _count_episodes(self, mask: Array) -> None:
         self._numbers += mask
-        self._meter.begin_episodes(self.first, mask)
+        self._meter.count_episodes(self.first, mask)

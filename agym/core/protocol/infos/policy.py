@@ -55,14 +55,14 @@ class InfoFilter:
         self._policy = policy
         self._all = policy.infos == "all"
         self._returns: list[Any] = [0.0] * count
-        self._begun = [perf_counter()] * count
+        self._started = [perf_counter()] * count
         # Environments whose episode was cut off.
         self._cut: set[int] = set()
 
-    def begin(self, i: int) -> None:
+    def start(self, i: int) -> None:
         """Start the statistics of an episode, after its reset."""
         self._returns[i] = 0.0
-        self._begun[i] = perf_counter()
+        self._started[i] = perf_counter()
         self._cut.discard(i)
 
     def cut(self, i: int) -> None:
@@ -71,12 +71,12 @@ class InfoFilter:
 
     def statistics(self, i: int) -> tuple[Any, float, bool]:
         """Return the statistics of an episode so far, for another filter to resume."""
-        return self._returns[i], perf_counter() - self._begun[i], i in self._cut
+        return self._returns[i], perf_counter() - self._started[i], i in self._cut
 
     def resume(self, i: int, statistics: tuple[Any, float, bool]) -> None:
         """Continue from statistics; their seconds are the time until they were taken."""
         self._returns[i], seconds, cut = statistics
-        self._begun[i] = perf_counter() - seconds
+        self._started[i] = perf_counter() - seconds
         self._cut.discard(i)
         if cut:
             self._cut.add(i)
@@ -97,7 +97,7 @@ class InfoFilter:
         if policy.infos == "none":
             return {}
         if policy.counts and i not in self._cut and EPISODE not in info:
-            seconds = round(perf_counter() - self._begun[i], 6)
+            seconds = round(perf_counter() - self._started[i], 6)
             earned = self._returns[i] + reward
             if hasattr(earned, "item") and not isinstance(earned, np.generic):
                 earned = earned.item()  # rewards were arrays or tensors of one element

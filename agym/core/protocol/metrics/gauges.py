@@ -111,14 +111,14 @@ class Meter:
         self._rounds = 0
         self._next = 1
         self._dice = 1
-        self._begun = 0
+        self._started = 0
         self._running = 0
         self._timed_until = 0
         self._warm: deque[int] = deque(maxlen=USUAL)
         self._times = gauges.times
         self._spans = SpanLog(gauges.arrays, first)
 
-    def begin(self, start: int, stop: int, *, whole: bool) -> bool:
+    def start(self, start: int, stop: int, *, whole: bool) -> bool:
         """Start a step; return whether to time each environment."""
         gauges, first = self._gauges, self._first
         if whole:
@@ -127,17 +127,17 @@ class Meter:
             for slot in range(start, stop):
                 gauges.steps[slot] += 1
         self._rounds = rounds = self._rounds + 1
-        self._begun = gauges.began[first] = clock()
+        self._started = gauges.began[first] = clock()
         return rounds >= self._next
 
     def end(self, count: int, *, timed: bool) -> None:
         """End a step of ``count`` environments."""
         gauges, first = self._gauges, self._first
         now = gauges.ended[first] = clock()
-        nanoseconds = now - self._begun
+        nanoseconds = now - self._started
         self._busy = gauges.busy[first] = self._busy + nanoseconds
         if self._spans.recording[0]:
-            self._spans.add("step", count, self._begun, now)
+            self._spans.add("step", count, self._started, now)
         if timed:
             self._schedule(nanoseconds, count)
 
@@ -145,11 +145,11 @@ class Meter:
         """Note the end of a round's timed steps."""
         self._timed_until = clock()
 
-    def idle_until(self, begun: int) -> int:
+    def idle_until(self, started: int) -> int:
         """Return for how long the host was idle when an environment started a step."""
         if self._running > 1:
             return 0
-        return max(0, begun - max(self._gauges.ended[self._first], self._timed_until))
+        return max(0, started - max(self._gauges.ended[self._first], self._timed_until))
 
     def timed(self, slot: int, nanoseconds: int, idle: int = 0) -> None:
         """Count the duration of a step, and correct it for the idle time before it."""
@@ -173,7 +173,7 @@ class Meter:
         wait = min(MAX_ROUNDS, int(quick))
         self._next = self._rounds + 1 + (wait * (self._dice & 1023) >> 9) if wait else self._rounds
 
-    def begin_one(self, slot: int, kind: str) -> int:
+    def start_one(self, slot: int, kind: str) -> int:
         """Start an operation of one of several environments that run concurrently.
 
         Returns:
@@ -181,33 +181,33 @@ class Meter:
         """
         gauges = self._gauges
         if not self._running:
-            self._begun = gauges.began[self._first] = clock()
+            self._started = gauges.began[self._first] = clock()
         self._running += 1
         if kind == "step":
             gauges.steps[slot] += 1
             return clock() if self._spans.recording[0] else 0
         return clock()
 
-    def end_one(self, slot: int, kind: str, begun: int) -> None:
-        """End an operation from :meth:`begin_one`."""
+    def end_one(self, slot: int, kind: str, started: int) -> None:
+        """End an operation from :meth:`start_one`."""
         gauges, first = self._gauges, self._first
         self._running -= 1
         if kind == "render":
-            gauges.rendering[first] += clock() - begun
-        if begun and self._spans.recording[0]:
-            self._spans.add(kind, -1 - slot, begun, clock())
+            gauges.rendering[first] += clock() - started
+        if started and self._spans.recording[0]:
+            self._spans.add(kind, -1 - slot, started, clock())
         if not self._running:
             now = gauges.ended[first] = clock()
-            self.add_busy(now - self._begun)
+            self.add_busy(now - self._started)
 
-    def did(self, kind: str, count: int, begun: int) -> None:
+    def did(self, kind: str, count: int, started: int) -> None:
         """Record an operation other than a step."""
         now = clock()
-        self.add_busy(now - begun)
+        self.add_busy(now - started)
         if kind == "render":
-            self._gauges.rendering[self._first] += now - begun
+            self._gauges.rendering[self._first] += now - started
         if self._spans.recording[0]:
-            self._spans.add(kind, count, begun, now)
+            self._spans.add(kind, count, started, now)
 
     def add_busy(self, nanoseconds: int) -> None:
         self._busy += nanoseconds
@@ -227,14 +227,14 @@ class Meter:
         if isinstance(cost, Real) and math.isfinite(cost):
             self._gauges.cost[slot] += float(cost)
 
-    def begin_episode(self, slot: int) -> None:
+    def count_episode(self, slot: int) -> None:
         self._gauges.episodes[slot] += 1
 
     def episodes(self, slot: int) -> int:
         """Return how many episodes of an environment have started, including other workers."""
         return int(self._gauges.episodes[slot])
 
-    def begin_episodes(self, first: int, mask: Array) -> None:
+    def count_episodes(self, first: int, mask: Array) -> None:
         """Count an episode of each environment in a mask, which starts at the id ``first``."""
         self._gauges.arrays["episodes"][first : first + len(mask)] += mask
 

@@ -48,7 +48,7 @@ class SpanLog:
         self._ring = arrays["spans"][first].reshape(-1).data
         self._room = arrays["spans"].shape[1]
 
-    def add(self, kind: str, what: int, begun: int, ended: int) -> None:
+    def add(self, kind: str, what: int, started: int, ended: int) -> None:
         """Write a span."""
         # Entry first, head last: the recorder reads entries below the head, at any moment. There is
         # no fence. A weakly ordered CPU may show the head early, and the recorder then reads one
@@ -56,7 +56,7 @@ class SpanLog:
         ring, at = self._ring, self._head % self._room * 4
         ring[at] = _NUMBERS.get(kind, 0)
         ring[at + 1] = what
-        ring[at + 2] = begun
+        ring[at + 2] = started
         ring[at + 3] = ended
         self._head += 1
         self._heads[self._first] = self._head

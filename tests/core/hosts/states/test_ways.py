@@ -354,7 +354,7 @@ def test_one_environment_that_cannot_be_copied_is_no_rule_for_its_kind() -> None
     env.handle = (number for number in range(3))  # type: ignore[attr-defined]
     why = copy_env(env, kind_of(env, Walk), Walk, lambda: [env])
     assert isinstance(why, str)
-    assert "Walk.handle, a generator, cannot be pickled" in why
+    assert "Walk.handle, a generator, can't be pickled" in why
     assert way_of(Walk)[0] == "attributes"
 
 

@@ -90,7 +90,7 @@ if installed("ale_py"):
         (
             partial(sync, autoreset_mode=AutoresetMode.DISABLED),
             {"autoreset": "next_step"},
-"use autoreset='disabled'",
+            "use autoreset='disabled'",
         ),
         (Partial, {"batch_size": 2}, f"environments 0 to 3: Partial {PARTS_OF.format(2, 4)}"),
         (Configured, {"batch_size": 1}, f"Configured {PARTS_OF.format(1, 4)}"),
