@@ -12,8 +12,8 @@ order. A completion without a payload is a count in shared memory; any other is 
 
 The caller's end is in ``backends/process/process_port.py``, the worker's end in ``worker_loop.py``.
 
-Each word has one writer, so that no update needs a lock. The ring cannot overflow: it has an entry
-per environment, and an environment has at most one step in flight.
+Each word is aligned and has one writer, so no update needs a lock, and no read is torn. The ring
+cannot overflow: it has an entry per environment, and an environment has at most one step in flight.
 """
 
 from __future__ import annotations

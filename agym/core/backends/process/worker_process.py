@@ -104,6 +104,8 @@ class WorkerProcess(aiomultiprocess.Process):
         """
         # First, because starting the tracker would unblock interrupts.
         resource_tracker.ensure_running()
+        # Before the start, so that a worker that is forked closes its copy of the parent's end of
+        # the pipe. With that copy open, it would never see EOF when the parent dies.
         abandon_in_forks(self)
         try:
             main = contextlib.nullcontext() if self._method == "fork" else _blank_main()

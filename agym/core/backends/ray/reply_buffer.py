@@ -172,6 +172,8 @@ class ReplyBuffer:
 
     def ring(self) -> None:
         """Wake the waiting thread, if there is something to send."""
+        # No lock for this look: a thread rings after it has added, so it sees its own completions.
+        # If another thread has taken them by then, there is nothing to wake for.
         if self._completions:
             with self._news:
                 self._rung = True

@@ -75,6 +75,8 @@ class Gauges:
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
+        # Single values are read and written through memoryviews, which is faster than through
+        # arrays. The words are aligned: a reader in another process sees an old or a new value.
         views = {name: array.data for name, array in arrays.items()}
         self.steps, self.episodes = views["steps"], views["episodes"]
         self.rounds, self.busy = views["rounds"], views["busy"]
