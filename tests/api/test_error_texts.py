@@ -214,7 +214,7 @@ def test_factories_that_cannot_be_sent() -> None:
         agym.UsageError, match=r"the factory of environment 1 can't be pickled: .*_thread\.lock"
     ) as caught:
         agym.make([Tally, lambda: HoldsLock(lock), Tally], backend="process", workers=2)
-    assert "make it in the factory" in str(caught.value)
+    assert "Create it in the factory" in str(caught.value)
     assert "backend='thread'" in str(caught.value)
 
 

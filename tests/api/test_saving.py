@@ -129,7 +129,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         (b"", "is not an agym snapshot"),
         (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is not an agym snapshot"),
         (b'{"agym_snapshot": 1, "bytes": 3, "crc32": 0}\nab', "is damaged"),
-        (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer agym"),
+        (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer version of agym"),
         (b'{"agym_run": 1}\n', r"is a run, not a snapshot: use agym\.load"),
     ],
 )
@@ -154,7 +154,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def assert_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer agym"):
+    with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer version of agym"):
         agym.Snapshot.load(path)
 
 

@@ -235,7 +235,7 @@ def test_every_changed_byte_is_noticed_before_anything_is_unpickled(tmp_path: Pa
         damaged = bytearray(content)
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
-        with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer agym"):
+        with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer version of agym"):
             read_capsule(path)
 
 

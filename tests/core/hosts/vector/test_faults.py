@@ -291,7 +291,7 @@ def test_nonsense(wrong: str) -> None:
             "rewards": r"returned rewards of shape \(2,\) where \(3,\) is expected",
             "flags": r"returned terminated of shape \(3, 1\) where \(3,\) is expected",
             "four": "must return",
-            "info": "an info that is no dict but int",
+            "info": "an info of type int, not a dict",
         }
         assert caught.match(told[wrong])
 

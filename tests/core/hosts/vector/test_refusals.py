@@ -171,7 +171,7 @@ def test_parts_of_a_program(api: str) -> None:
         for call in refused:
             with pytest.raises(agym.UsageError, match=r"environments . to . are one VectorEnv"):
                 call()
-        with pytest.raises(agym.UsageError, match=r"environments 4 to 7 .*integer as seed"):
+        with pytest.raises(agym.UsageError, match=r"environments 4 to 7 .*integer as the seed"):
             envs.reset(seed=[0, 1, 2, 3, 9, 8, 7, 6])
         result = envs.step([1] * 4, env_ids=[4, 5, 6, 7])
         assert result.observations[:, 1].tolist() == [1] * 4
