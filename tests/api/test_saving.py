@@ -154,7 +154,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def assert_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer version of agym"):
+    with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer version"):
         agym.Snapshot.load(path)
 
 

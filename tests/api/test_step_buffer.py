@@ -149,7 +149,7 @@ def test_buffers_of_others_are_refused() -> None:
             envs.step([0] * 4, out=envs.step_buffer(2))
         with pytest.raises(agym.UsageError, match="one step at a time"):
             envs.step_buffer(2)["first"]  # type: ignore[index]
-        with pytest.raises(agym.UsageError, match=r"give arrays for out\['image'\], out\['deep'\]"):
+        with pytest.raises(agym.UsageError, match=r"pass arrays for out\['image'\], out\['deep'\]"):
             envs.step([0] * 4, out=np.zeros(4))
         with pytest.raises(IndexError, match="step 2 of a step buffer of 2"):
             envs.step_buffer(2)[2]

@@ -65,7 +65,7 @@ def timed_rounds(nanoseconds: int, count: int, rounds: int) -> int:
         due = meter.start(0, count, whole=True)
         timed += due
         if due:
-            meter._begun -= nanoseconds  # so long ago
+            meter._started -= nanoseconds  # so long ago
         meter.end(count, timed=due)
     return timed
 
