@@ -183,7 +183,7 @@ REACHED = {
     "benchmarks/test_render.py": {"_actions", "_frames"},
     "benchmarks/test_rollouts.py": {"_latest"},
     "benchmarks/test_waiting.py": {"_next_delay"},
-    "core/protocol/test_gauges.py": {"_begun"},
+    "core/protocol/test_gauges.py": {"_started"},
     "api/sb3/test_monitor_infos.py": {"_maker"},
     "api/test_assignment.py": {"_note"},
     "api/test_leases.py": {"_states"},

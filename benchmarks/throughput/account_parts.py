@@ -260,7 +260,7 @@ class Stamps:
 
             return look
 
-        backend.submit, backend.begin_step = posting(backend.submit), posting(backend.begin_step)
+        backend.submit, backend.start_step = posting(backend.submit), posting(backend.start_step)
         backend.poll, backend.take_step = timed(backend.poll), timed(backend.take_step)
 
 

@@ -142,7 +142,7 @@ def test_which_refused_and_why(setup: dict[str, Any]) -> None:
 
 def test_what_cannot_be_sent() -> None:
     with agym.make(Tally, 2, **FORKED) as envs:
-        with pytest.raises(agym.UsageError, match="sent"):
+        with pytest.raises(agym.UsageError, match="pickled"):
             envs.gravity = (x for x in "ab")
         assert envs.gravity == [9.8] * 2
 

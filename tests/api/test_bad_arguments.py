@@ -67,11 +67,11 @@ BAD_OWN_OPTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
     "workers": (Process, {"workers": 0}, "positive"),
     "max-concurrency-zero": (Asyncio, {"max_concurrency": 0}, "positive"),
     "max-concurrency-float": (Process, {"max_concurrency": 1.5}, "positive integer"),
-    "max-restarts": (agym.FaultPolicy, {"max_restarts": -1}, "not negative"),
+    "max-restarts": (agym.FaultPolicy, {"max_restarts": -1}, "at least 0"),
     "max-restarts-float": (agym.FaultPolicy, {"max_restarts": 1.5}, "integer"),
     "restart-window": (agym.FaultPolicy, {"restart_window": 0}, "positive"),
     "replay-limit": (agym.FaultPolicy, {"replay_limit": 0}, "positive"),
-    "capsule-dir": (agym.FaultPolicy, {"capsule_dir": __file__}, "no folder"),
+    "capsule-dir": (agym.FaultPolicy, {"capsule_dir": __file__}, "not a folder"),
     "capsule-dir-type": (agym.FaultPolicy, {"capsule_dir": 3}, "path of a folder"),
     "capsule-dir-empty": (agym.FaultPolicy, {"capsule_dir": ""}, "path of a folder"),
     "placement": (Ray, {"placement": "sprad"}, "did you mean 'spread'"),
@@ -93,7 +93,7 @@ def test_bad_options_of_objects(case: str) -> None:
 def test_a_bad_mode_of_a_policy() -> None:
     for wrong in ("ignore", None):
         for give in (agym.FaultPolicy, lambda mode: agym.make(tally, 2, on_fault=mode)):
-            with pytest.raises(agym.UsageError, match="take one of raise, restart, replay"):
+            with pytest.raises(agym.UsageError, match="use one of raise, restart, replay"):
                 give(wrong)
 
 
@@ -120,13 +120,13 @@ def test_a_start_method_given_twice() -> None:
 
 @pytest.mark.parametrize("backend", [SyncVectorEnv, agym.FaultPolicy, threading.Thread, 3, "sync"])
 def test_what_is_no_backend(backend: Any) -> None:
-    with pytest.raises(agym.UsageError, match=r"backend=.* is unknown: .*take one of auto, serial"):
+    with pytest.raises(agym.UsageError, match=r"backend=.* is unknown: .*use one of auto, serial"):
         agym.make(tally, 2, backend=backend)
 
 
 @pytest.mark.parametrize("kind", [BackendSpec, LoopSpec])
 def test_a_base_class_of_backends_options(kind: Any) -> None:
-    with pytest.raises(agym.UsageError, match=r"is unknown: .*take one of auto"):
+    with pytest.raises(agym.UsageError, match=r"is unknown: .*use one of auto"):
         agym.make(tally, 2, backend=kind())
 
 
@@ -184,8 +184,8 @@ ACTIONS: dict[str, tuple[spaces.Space[Any], list[tuple[str, Any, str]]]] = {
             ("dict", {"a": 1, "b": 2, "c": 3}, "3 actions"),
             ("too deep", [[0], [1], [2]], "shape"),
             ("ragged", [0, [1], 2], "environment 1 has shape"),
-            ("floats", [0.0, 1.0, 2.0], "dtype float64 cannot become int64"),
-            ("float array", np.zeros(3, np.float32), "dtype float32 cannot become int64"),
+            ("floats", [0.0, 1.0, 2.0], "dtype float64 cannot be converted to int64"),
+            ("float array", np.zeros(3, np.float32), "dtype float32 cannot be converted to int64"),
             ("complex", [1j, 0, 0], "dtype complex128"),
             ("texts", ["0", "1", "2"], "dtype"),
             ("a missing one", [0, None, 1], "dtype object"),
@@ -209,9 +209,9 @@ ACTIONS: dict[str, tuple[spaces.Space[Any], list[tuple[str, Any, str]]]] = {
     "bytes": (
         spaces.Box(0, 255, (2,), np.uint8),
         [
-            ("negative", np.full((3, 2), -1), "dtype int64 cannot become uint8"),
-            ("too large", np.full((3, 2), 256), "dtype int64 cannot become uint8"),
-            ("floats", np.zeros((3, 2)), "dtype float64 cannot become uint8"),
+            ("negative", np.full((3, 2), -1), "dtype int64 cannot be converted to uint8"),
+            ("too large", np.full((3, 2), 256), "dtype int64 cannot be converted to uint8"),
+            ("floats", np.zeros((3, 2)), "dtype float64 cannot be converted to uint8"),
         ],
     ),
     "dict": (

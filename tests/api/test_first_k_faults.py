@@ -192,7 +192,7 @@ def test_a_missed_deadline(api: str, setup: Setup, gates: Gates) -> None:
         envs.send([4, 1, 5])
         assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
         thread = setup.backend == "thread"
-        warned = pytest.warns(RuntimeWarning, match="left behind") if thread else nullcontext()
+        warned = pytest.warns(RuntimeWarning, match="abandoned") if thread else nullcontext()
         with warned, pytest.raises(agym.StepTimeout, match="environment 1;") as caught:
             envs.recv()
         assert (caught.value.env_ids, caught.value.operation) == ((1,), "step")

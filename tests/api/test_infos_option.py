@@ -286,7 +286,7 @@ def test_both_apis_take_the_options(api: str) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"infos": "some"}, "infos='some' is unknown: take one of all, episode, none"),
+        ({"infos": "some"}, "infos='some' is unknown: use one of all, episode, none"),
         ({"infos": None}, "infos=None is unknown"),
         ({"episode_stats": 1}, "episode_stats=1 must be True or False"),
         ({"infos": "none", "episode_stats": True}, "infos='none': take infos='episode'"),

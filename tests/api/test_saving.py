@@ -59,7 +59,7 @@ def test_what_is_no_file_of_a_snapshot(tmp_path: Path) -> None:
     with pytest.raises(agym.UsageError, match="damaged"):
         agym.Snapshot.load(path)
     path.write_bytes(whole.replace(b'"agym_snapshot": 1', b'"agym_snapshot": 9'))
-    with pytest.raises(agym.UsageError, match="update this one"):
+    with pytest.raises(agym.UsageError, match="update agym"):
         agym.Snapshot.load(path)
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         (b"", "is not an agym snapshot"),
         (b'{"agym_snapshot": "x", "bytes": 1, "crc32": 0}\n', "is not an agym snapshot"),
         (b'{"agym_snapshot": 1, "bytes": 3, "crc32": 0}\nab', "is damaged"),
-        (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer agym"),
+        (b'{"agym_snapshot": 99, "bytes": 0, "crc32": 0}\n', "by a newer version of agym"),
         (b'{"agym_run": 1}\n', r"is a run, not a snapshot: use agym\.load"),
     ],
 )
@@ -154,7 +154,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def assert_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer agym"):
+    with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer version"):
         agym.Snapshot.load(path)
 
 
@@ -189,10 +189,10 @@ def obstructed(folder: Path, obstacle: str) -> tuple[Path, str]:
     """Return a path that cannot be written to, and what helps."""
     match obstacle:
         case "no folder":
-            return folder / "nowhere" / "run.agym", "make its folder first"
+            return folder / "nowhere" / "run.agym", "create its folder first"
         case "a file as a folder":
             (folder / "file").write_text("")
-            return folder / "file" / "run.agym", "make its folder first"
+            return folder / "file" / "run.agym", "create its folder first"
         case "a folder":
             return folder, "is not a regular file"
         case "a pipe":
@@ -232,6 +232,6 @@ def test_a_file_that_the_system_does_not_hold_is_left_out(tmp_path: Path) -> Non
     code, out, err = run(tmp_path, script)
     assert (code, err) == (0, "")
     assert out == (
-        "run.agym cannot be written: File too large; raise the limit of a file's size, as by"
-        " `ulimit -f unlimited` ['script.py']\n"
+        "run.agym cannot be written: File too large; raise the limit of file sizes"
+        " (`ulimit -f unlimited`) ['script.py']\n"
     )

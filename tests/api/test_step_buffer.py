@@ -120,7 +120,7 @@ def test_own_arrays_get_the_observations(backend: Any, api: str) -> None:
 BAD: dict[str, tuple[Any, str]] = {
     "shape": (np.zeros((2, 3)), r"must have the shape \(3, 4\), not \(2, 3\)"),
     "no array": ([[0.0]], "NumPy array, not list"),
-    "integers": (lambda shape: np.zeros(shape, np.int8), "int8 cannot hold float32"),
+    "integers": (lambda shape: np.zeros(shape, np.int8), "int8 cannot store float32"),
 }
 
 
@@ -143,13 +143,13 @@ def test_buffers_of_others_are_refused() -> None:
         envs.reset()
         with pytest.raises(agym.UsageError, match="of other environments"):
             envs.step([0] * 4, out=others.step_buffer(2)[0])
-        with pytest.raises(agym.UsageError, match="leave out env_ids"):
+        with pytest.raises(agym.UsageError, match="omit env_ids"):
             envs.step([0], env_ids=[1], out=envs.step_buffer(2)[0])
-        with pytest.raises(agym.UsageError, match=r"take one step of it, out=buffer\[t\]"):
+        with pytest.raises(agym.UsageError, match=r"use one step of it, out=buffer\[t\]"):
             envs.step([0] * 4, out=envs.step_buffer(2))
         with pytest.raises(agym.UsageError, match="one step at a time"):
             envs.step_buffer(2)["first"]  # type: ignore[index]
-        with pytest.raises(agym.UsageError, match=r"give arrays for out\['image'\], out\['deep'\]"):
+        with pytest.raises(agym.UsageError, match=r"pass arrays for out\['image'\], out\['deep'\]"):
             envs.step([0] * 4, out=np.zeros(4))
         with pytest.raises(IndexError, match="step 2 of a step buffer of 2"):
             envs.step_buffer(2)[2]
@@ -200,7 +200,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
     with agym.make(Tally, 3, **OPTIONS) as envs:
         envs.reset()
         shape = (3, *envs.single_observation_space.shape)
-        with pytest.raises(agym.UsageError, match="cannot hold"):
+        with pytest.raises(agym.UsageError, match="cannot store"):
             envs.step([0, 0, 0], out=np.zeros(shape, np.int32))
 
 

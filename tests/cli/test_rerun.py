@@ -247,7 +247,7 @@ def test_a_capsule_without_an_action_that_could_not_be_pickled(tmp_path: Path) -
     capsule = a_capsule(factory=failing(), action=Unpicklable("no"))
     result = rerun(tmp_path, capsule)
     assert result.exit_code == 3
-    assert "the capsule lacks action (cannot be pickled" in result.stderr
+    assert "the capsule lacks action (can't be pickled" in result.stderr
 
 
 def test_other_versions_are_told(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_factory_that_is_not_there_is_shown_and_refused(tmp_path: Path) -> Non
     assert result.exit_code == 2
     assert "tests.support.envs.plain_envs.Tally(" in result.stdout
     assert "ValueError: boom in step" in result.stdout
-    assert "cannot be rerun: factory (cannot be pickled" in result.stderr
+    assert "cannot be rerun: factory (can't be pickled" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -1,9 +1,9 @@
-"""Exit handling: closes what is still open while threads and modules still work.
+"""Exit handling: closes open environments while threads and modules still work.
 
 After the ``atexit`` functions, Python stops all daemon threads and tears modules down. Environments
 which are closed only then (by ``__del__``, or by a generator suspended inside its ``with`` block)
-would wait for threads that never answer. Their owners therefore register here. They are closed
-after the ``atexit`` functions of the program itself, because those may still use environments.
+would wait for threads that never reply. Their owners therefore register here. They are closed after
+the ``atexit`` functions of the program itself, because those may still use environments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from agym.core._system.platform import time_limit
 
-# Limit per object: an environment in the caller's own thread may hang while it is closed.
+# Limit per object: an environment in the caller's thread may hang while it is closed.
 LEAVE_SECONDS = 5.0
 
 _leaves: set[weakref.WeakMethod[Callable[[], None]]] = set()
@@ -38,6 +38,7 @@ weakref.finalize(close_at_exit, bool).detach()
 
 @atexit.register
 def _close_all() -> None:
+    # A copy, because closing an object may end others, whose callbacks change the set.
     for reference in [*_leaves]:
         leave = reference()
         if leave is not None:

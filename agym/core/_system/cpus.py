@@ -22,32 +22,32 @@ def core_numbers() -> list[int]:
     return [*range(os.cpu_count() or 1)]
 
 
-# A worker that was moved off its core returns after this many seconds: where there are as many
-# workers as cores, and where there are fewer, so that another core may be free.
+# A worker that was moved off its core returns after this many seconds: if there are as many workers
+# as cores, and if there are fewer, so that another core may be free.
 CROWDED_RETURN_SECONDS, RETURN_SECONDS = 1e-3, 10e-3
 
-# Ask for the core at most this often: for quick environments, that would be part of each batch.
+# Check the core at most this often: for fast environments, the check would be part of each batch.
 LOOK_SECONDS = 0.2e-3
 
 
 class HomeCore:
-    """Brings a worker back to a core of its own, which the scheduler may move it off again.
+    """Moves a worker back to its home core, from which the scheduler may move it away again.
 
-    Workers that compute and a caller that watches are more threads than cores. The scheduler then
-    leaves two workers on one core for long, while the caller alone has another. It also wakes a
-    worker on the core of its waker. A worker that looks for its core after each wait is back for
-    the next batch.
+    Computing workers and a caller that spins are more threads than cores. The scheduler then leaves
+    two workers on one core for a long time, while the caller has another to itself. It also wakes a
+    worker on the core of the thread that wakes it. A worker that checks its core after each wait is
+    back for the next batch.
 
-    Its affinity stays what it was, so that where another program wants that core, the scheduler can
-    still move the worker to an idle one.
+    Its affinity does not change. If another program wants the core, the scheduler can still move
+    the worker to an idle core.
     """
 
     def __init__(self, position: int, *, all_cores: bool) -> None:
         """Choose the core.
 
         Args:
-            position: Counts around the cores that this process may use.
-            all_cores: There are as many workers as cores.
+            position: Index into the cores that this process may use; it wraps around.
+            all_cores: Whether there are as many workers as cores.
         """
         self._position = position
         self._pause = CROWDED_RETURN_SECONDS if all_cores else RETURN_SECONDS
@@ -64,14 +64,16 @@ class HomeCore:
             return
         self._look_at = now + self._pause
         cores = os.sched_getaffinity(0)
-        if cores != self._cores:  # the first time, or because somebody has changed it
+        if cores != self._cores:  # the first time, or the affinity was changed from outside
             self._cores, ordered = cores, sorted(cores)
             self._home = ordered[self._position % len(ordered)]
+        # Allowing a single core moves the thread there at once. The second call only allows the
+        # other cores again.
         try:
             os.sched_setaffinity(0, {self._home})
             os.sched_setaffinity(0, cores)
-        except OSError:  # it has changed again
-            self._home = -1  # come back here, and give way again
+        except OSError:  # the affinity was changed between the two calls
+            self._home = -1  # choose again after the pause
 
 
 def find_current_core() -> Callable[[], int] | None:

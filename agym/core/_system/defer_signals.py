@@ -1,9 +1,9 @@
 """Signal deferral: delays signal handlers until a critical section ends.
 
-A handler may raise, as Ctrl-C's does. Python runs it in the main thread between any two
-instructions, so also between receiving a completion and accounting for it. During a sync call, the
-handlers of :data:`SIGNALS` are replaced by one that only records the signal. Where the call runs
-environments or sleeps, handlers run at once::
+A handler may raise, as the handler of Ctrl-C does. Python runs it in the main thread between any
+two instructions, for example between receiving a completion and accounting for it. During a sync
+call, the handlers of :data:`SIGNALS` are replaced by a handler that only records the signal. While
+the call runs environments or sleeps, handlers run at once::
 
     with Uninterrupted():      # record signals
         ...
@@ -27,36 +27,36 @@ from typing import Any
 _plain_signal = importlib.import_module("_signal")
 _getsignal, _setsignal = _plain_signal.getsignal, _plain_signal.signal
 
-# Signals whose handlers raise: Ctrl-C, termination, and the limit of ``signal.alarm``. Windows does
-# not have the last.
+# Signals whose handlers raise: Ctrl-C, termination, and the limit of ``signal.alarm``, which does
+# not exist on Windows.
 _NAMES = ("SIGINT", "SIGTERM", "SIGALRM")
 SIGNALS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 
-# Longest sleep. Python misses a signal that arrives just before a thread blocks on a lock.
+# The longest sleep. Python misses a signal that arrives just before a thread blocks on a lock.
 RECHECK_SECONDS = 1.0
 
 Handler = Callable[[int, Any], Any]
 
 
 class _MainThread:
-    """State of the main thread, the only thread that receives signals.
+    """State of the main thread, the only thread in which Python runs signal handlers.
 
     Attributes:
         ident: Its id.
         owner: The thread's id while an uninterrupted block runs.
-        handlers: The caller's handlers of signals whose handler is replaced.
-        held: Whether signals are deferred.
+        handlers: The caller's handlers of signals whose handlers are replaced.
+        deferring: Whether signals are deferred.
         pending: The signals that are deferred.
     """
 
-    # An instance with slots, because each assignment to a class makes Python forget its look-ups.
-    __slots__ = ("handlers", "held", "ident", "owner", "pending")
+    # An instance with slots: an assignment to a class attribute clears Python's lookup caches.
+    __slots__ = ("deferring", "handlers", "ident", "owner", "pending")
 
     def __init__(self) -> None:
         self.ident = main_thread().ident
         self.owner: int | None = None
         self.handlers: dict[int, Handler] = {}
-        self.held = False
+        self.deferring = False
         self.pending: list[int] = []
 
 
@@ -64,7 +64,8 @@ _main = _MainThread()
 
 
 def _remember(signum: int, frame: Any) -> None:
-    if not _main.held:
+    # Nothing is deferred inside ``Interruptible``, or while handlers are replaced or restored.
+    if not _main.deferring:
         _main.handlers[signum](signum, frame)
     elif signum not in _main.pending:
         _main.pending.append(signum)
@@ -72,16 +73,17 @@ def _remember(signum: int, frame: Any) -> None:
 
 def _put_back() -> None:
     """Install the caller's handlers again."""
-    for signum, handler in (*_main.handlers.items(),):  # a handler may call agym meanwhile
+    # A copy, because a handler may run between two iterations, call agym, and change the dict.
+    for signum, handler in (*_main.handlers.items(),):
         if _getsignal(signum) is _remember:
             _setsignal(signum, handler)
 
 
 def _forget() -> None:
     """Reset the state in a forked child, where neither the block nor the parent's signals exist."""
-    _main.ident, _main.owner, _main.held = get_ident(), None, False
+    _main.ident, _main.owner, _main.deferring = get_ident(), None, False
     _main.pending.clear()
-    with suppress(ValueError):  # Python is embedded: the main thread is not Python's
+    with suppress(ValueError):  # Python is embedded, and does not own the main thread
         _put_back()
 
 
@@ -100,7 +102,7 @@ def _deliver() -> None:
 
 
 class Uninterrupted:
-    """A block that no signal interrupts. Outside of the main thread it does nothing.
+    """A block that no signal interrupts. Outside the main thread it does nothing.
 
     The caller's handlers run after the block. A handler that is not a Python function stays
     installed.
@@ -108,18 +110,23 @@ class Uninterrupted:
 
     _replaces = False
     _nested = False
-    _was_held = False
+    _was_deferring = False
 
     def __enter__(self) -> None:
         thread = get_ident()
         if _main.owner == thread:
-            self._nested, self._was_held = True, _main.held
-            _main.held = True
+            self._nested, self._was_deferring = True, _main.deferring
+            _main.deferring = True
         elif thread == _main.ident:
             self._replace()
 
     def _replace(self) -> None:
-        """Record signals from here on. A handler that raises before the last line has no effect."""
+        """Record signals from now on.
+
+        A handler may raise between any two lines. Then ``_remember`` stays installed for some
+        signals. It defers nothing, because ``deferring`` is set last, and so it only calls the
+        caller's handlers, until the end of the next block restores them.
+        """
         for signum in SIGNALS:
             handler = _getsignal(signum)
             if callable(handler) and handler is not _remember:
@@ -127,36 +134,37 @@ class Uninterrupted:
                 try:
                     _setsignal(signum, _remember)
                 except ValueError:
-                    return  # Python is embedded: the main thread is not Python's
+                    return  # Python is embedded, and does not own the main thread
         self._replaces = True
-        _main.owner, _main.held = get_ident(), True
+        _main.owner, _main.deferring = get_ident(), True
 
     def __exit__(self, *_: object) -> None:
         if self._nested:
-            _main.held = self._was_held
+            _main.deferring = self._was_deferring
         elif self._replaces:
-            _main.owner, _main.held = None, False
+            # From here on, handlers run at once again. Signals recorded until here follow below.
+            _main.owner, _main.deferring = None, False
             _put_back()
         else:
             return
-        if _main.pending and not _main.held:
+        if _main.pending and not _main.deferring:
             _deliver()
 
 
 class Interruptible:
-    """A part of an :class:`Uninterrupted` block in which handlers run at once."""
+    """Part of an :class:`Uninterrupted` block in which handlers run at once."""
 
-    _was_held = False
+    _was_deferring = False
 
     def __enter__(self) -> None:
-        if _main.held and _main.owner == get_ident():
-            self._was_held, _main.held = True, False
+        if _main.deferring and _main.owner == get_ident():
+            self._was_deferring, _main.deferring = True, False
             try:
                 _deliver()
-            except BaseException:
-                _main.held = True
+            except BaseException:  # ``__exit__`` is not called if ``__enter__`` raises
+                _main.deferring = True
                 raise
 
     def __exit__(self, *_: object) -> None:
-        if self._was_held:
-            _main.held = True
+        if self._was_deferring:
+            _main.deferring = True

@@ -16,10 +16,10 @@ DISTRIBUTION = "agym-envs"
 
 
 def require(module: str, extra: str) -> Any:
-    """Import an optional module, which the extra ``extra`` of agym installs.
+    """Import an optional modulethat the extra ``extra`` of agym installs.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingExtraError: The module is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -38,7 +38,7 @@ def how_to_get(module: str, extra: str) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra to agym, from where agym was installed.
+    """Return the command that adds an extra to agym, for the source of this installation.
 
     Example:
         >>> install_command("watch")
@@ -49,7 +49,7 @@ def install_command(extra: str) -> str:
     except importlib.metadata.PackageNotFoundError:  # a folder on PYTHONPATH
         record = None
     wanted = f"{DISTRIBUTION}[{extra}]"
-    if record is None:  # it came from an index
+    if record is None:  # installed from an index
         return f'pip install "{wanted}"'
     origin = json.loads(record)
     url: str = origin["url"]

@@ -1,12 +1,12 @@
-"""Files that appear complete or not at all, and remedies for errors of the operating system.
+"""Files that appear completely or not at all, and remedies for errors of the operating system.
 
 Snapshots, saved runs and capsules are files of one format::
 
     {"agym_snapshot": 1, "env": "ALE/Pong-v5", ..., "crc32": 7}   a line of JSON, for ``head -1``
     the pickle, compressed
 
-The checksum at the end of the line is that of all other bytes, so that every damage is noticed,
-and before anything is unpickled.
+The checksum at the end of the line covers all other bytes, so that any damage is noticed before
+anything is unpickled.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from agym.core._system.pickling import dumps_by_value
 from agym.errors import AgymError, UsageError, UsageTypeError
 
 _NO_SPACE = "free some space on that file system"
-_NO_FILES = "raise the limit of open files, as by `ulimit -n 4096`, or use fewer workers"
-_NO_FOLDER = "make its folder first"
-_NOT_PERMITTED = "choose a folder that this program may write to"
+_NO_FILES = "raise the limit of open files (`ulimit -n 4096`), or use fewer workers"
+_NO_FOLDER = "create its folder first"
+_NOT_PERMITTED = "choose a folder that this program can write to"
 REMEDIES = {
     errno.EMFILE: _NO_FILES,
     errno.ENFILE: _NO_FILES,
     errno.ENOSPC: _NO_SPACE,
     errno.EDQUOT: _NO_SPACE,
-    errno.EFBIG: "raise the limit of a file's size, as by `ulimit -f unlimited`",
+    errno.EFBIG: "raise the limit of file sizes (`ulimit -f unlimited`)",
     errno.ENOMEM: "use fewer environments or workers, or end other programs",
-    errno.EAGAIN: "raise the limit of processes, as by `ulimit -u 4096`, or use fewer workers",
+    errno.EAGAIN: "raise the limit of processes (`ulimit -u 4096`), or use fewer workers",
     errno.ENOENT: _NO_FOLDER,
     errno.ENOTDIR: _NO_FOLDER,
     errno.EACCES: _NOT_PERMITTED,
@@ -55,14 +55,14 @@ def os_errors_as_usage_errors(failure: str) -> Iterator[None]:
     """Raise an operating system's error as a UsageError with its remedy.
 
     Args:
-        failure: What fails by them, as ``"the environments cannot be made"``.
+        failure: The failed action, such as ``"the environments cannot be made"``.
 
     Raises:
-        UsageError: The system has refused something.
+        UsageError: The system returned an error.
     """
     try:
         yield
-    except AgymError:  # some are an OSError too
+    except AgymError:  # some are also an OSError
         raise
     except OSError as error:
         remedy = REMEDIES.get(error.errno or 0)
@@ -71,10 +71,10 @@ def os_errors_as_usage_errors(failure: str) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read; it appears complete or not at all.
+    """Write a file that only its owner may read; it appears completely or not at all.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     temporary = ""
     try:
@@ -85,7 +85,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):  # which names the temporary file
+        if isinstance(error, OSError):  # it names the temporary file
             raise type(error)(error.errno, error.strerror, str(path)) from error
         raise
 
@@ -93,29 +93,29 @@ def write_atomically(path: Path, content: bytes) -> None:
 # The version of the file format.
 FORMAT = 1
 
-# The kinds of files, and what reads each.
+# The kinds of files, and the reader of each.
 READERS = {
     "snapshot": "agym.Snapshot.load",
     "run": "agym.load",
     "capsule": "`agym rerun`",
 }
 
-# The kind and the format of a file, and all of its head around the checksum.
+# The kind and the format of a file, and its head without the checksum.
 _START = re.compile(rb'\{"agym_(%s)": (\d{1,9})\b' % "|".join(READERS).encode())
 _HEAD = re.compile(rb'(\{.*), "crc32": (\d{1,10})\}')
 
 
 def write_pickle(kind: str, path: str | os.PathLike[str], value: Any, head: dict[str, Any]) -> None:
-    """Write a value to a file, which appears complete or not at all.
+    """Write a value to a file, which appears completely or not at all.
 
     Args:
-        kind: One of ``READERS``.
+        kind: A key of ``READERS``.
         path: The file.
-        value: What to pickle.
-        head: What the line of JSON says. ``"versions"`` are those of the packages that wrote it.
+        value: The value to pickle.
+        head: The data of the line of JSON. ``"versions"`` are those of the writer's packages.
 
     Raises:
-        UsageError: It cannot be written.
+        UsageError: The file cannot be written.
     """
     file = _path(path)
     try:
@@ -124,19 +124,17 @@ def write_pickle(kind: str, path: str | os.PathLike[str], value: Any, head: dict
         line = json.dumps({f"agym_{kind}": FORMAT, **head}, ensure_ascii=False, default=int)
     except Exception as error:
         raise UsageError(f"the {kind} cannot be written to {path}: {error}") from error
-    # Lone surrogates, as in the names of some files, are escaped.
+    # Lone surrogates, as in some file names, are escaped.
     start = line.encode(errors="backslashreplace").removesuffix(b"}")
     crc = zlib.crc32(b"\n" + body, zlib.crc32(start))
     with os_errors_as_usage_errors(f"{path} cannot be written"):
         if file.exists() and not file.is_file():  # such as a device, which would be replaced
-            raise UsageError(
-                f"path={str(path)!r} is not a regular file: name another, or a new one"
-            )
+            raise UsageError(f"path={str(path)!r} is not a regular file: choose another path")
         write_atomically(file, b'%s, "crc32": %d}\n%s' % (start, crc, body))
 
 
 def read_pickle(kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
-    """Read a file of :func:`write_pickle`.
+    """Read a file that :func:`write_pickle` has written.
 
     Returns:
         The value and the head.
@@ -155,7 +153,7 @@ def read_pickle(kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str,
     if (other := start[1].decode()) != kind:
         raise UsageError(f"{path} is a {other}, not a {kind}: use {READERS[other]}")
     if int(start[2]) > FORMAT:
-        raise UsageError(f"{path} was written by a newer agym: update this one")
+        raise UsageError(f"{path} was written by a newer version of agym: update agym")
     checked = _HEAD.fullmatch(line)
     if checked is None or int(checked[2]) != zlib.crc32(b"\n" + body, zlib.crc32(checked[1])):
         raise UsageError(f"{path} is damaged: its checksum does not match")
@@ -177,8 +175,8 @@ def _path(path: Any) -> Path:
 @cache
 def versions(*others: str) -> dict[str, str]:
     """Return the versions of agym, Python, Gymnasium, NumPy and other packages, if installed."""
-    found = {"agym": "unknown", "python": platform.python_version()}
+    installed = {"agym": "unknown", "python": platform.python_version()}
     for name in ("agym", "gymnasium", "numpy", *others):
         with suppress(importlib.metadata.PackageNotFoundError):  # agym may run from its sources
-            found[name] = importlib.metadata.version(DISTRIBUTION if name == "agym" else name)
-    return found
+            installed[name] = importlib.metadata.version(DISTRIBUTION if name == "agym" else name)
+    return installed

@@ -1,10 +1,10 @@
-"""Fork safety: a forked child releases what belongs to its parent.
+"""Fork safety: a forked child releases the resources of its parent.
 
 A forked child has a copy of each of its parent's descriptors. While the child lives, workers would
-not notice that the parent is gone, and messages from the child would be taken for the parent's.
-Owners of such resources therefore register here, and their copies in the child are abandoned before
-anything else runs there. The parent is not affected, except for leased memory, which the child
-continues to see.
+not notice the end of the parent, and messages from the child would look like the parent's. Owners
+of such resources therefore register here, and their copies in the child are abandoned before
+anything else runs there. The parent is not affected, except for leased memory, which the child can
+still see.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ class Owner(Protocol):
     """A resource that belongs to one process."""
 
     def abandon(self) -> None:
-        """Close descriptors in a forked child, without sending anything to anybody.
+        """Close descriptors in a forked child, without sending anything.
 
-        Only the forking thread exists in the child, and any other thread may have held a lock, so
-        implementations must take none. Owners are abandoned in no particular order.
+        Only the forking thread exists in the child. Another thread of the parent may have held any
+        lock, which then stays locked for ever, so implementations must not acquire locks. Owners
+        are abandoned in no particular order.
         """
 
 
@@ -37,6 +38,7 @@ class ForkListener(Protocol):
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 _listeners: weakref.WeakSet[ForkListener] = weakref.WeakSet()
+# Per thread: while a thread forks a worker, a fork in another thread is still announced.
 _unannounced: ContextVar[bool] = ContextVar("unannounced", default=False)
 
 
@@ -68,11 +70,12 @@ def _notify_all() -> None:
 
 
 def _abandon_all() -> None:
+    # Forget the parent's objects: the child registers its own, and only those concern its children.
     _listeners.clear()
     owners = [*_owners]
     _owners.clear()
     for owner in owners:
-        with suppress(Exception):  # another thread was in the middle of changing it
+        with suppress(Exception):  # at the fork, another thread may have been changing the owner
             owner.abandon()
 
 

@@ -1,14 +1,14 @@
-"""Keeps environments and the caller apart where both run in one thread.
+"""Separates environments from the caller if both run in one thread.
 
-Under the async API, and where the sync API is used inside a coroutine, the thread that steps
-environments runs a loop, and ``asyncio.run`` refuses to run another one inside it. While the thread
-is in an environment, asyncio's record of the running loop is therefore cleared::
+Under the async API, and if the sync API is used inside a coroutine, the thread that steps
+environments runs a loop, and ``asyncio.run`` refuses to run another one inside it. So asyncio's
+record of the running loop is cleared while the thread is in an environment::
 
     with NoRunningLoop():
         env.step(action)    # may call asyncio.run
 
-The caller's loop does not turn meanwhile, as in any call that is not awaited, so it cannot notice a
-second loop. Loops share only asyncio's records of the loop and the task that a thread is running.
+The caller's loop does not turn during that time, as in any call that is not awaited, so it cannot
+notice a second loop. Loops share only asyncio's records of a thread's running loop and task.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-# From Python 3.14 on the running task is recorded by thread, before that by loop, where no loop
-# finds another's task. (This function exists from 3.12 on, and is correct in both cases.)
+# From Python 3.14 on, the running task is recorded per thread; before that, per loop, so that a
+# loop does not see another loop's task. (The function exists from 3.12 on, and works for both.)
 _swap_task: Any = getattr(asyncio.tasks, "_swap_current_task", None)
 
 
@@ -54,13 +54,13 @@ class NoRunningLoop:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Keep environments on trial from the caller's random numbers, warnings and event loop."""
+    """Keep environments on trial away from the caller's random numbers, warnings and event loop."""
     state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     torch = sys.modules.get("torch")
     tensors = None if torch is None else torch.get_rng_state()
     try:
         with contextlib.ExitStack() as stack:
-            if threading.current_thread() is threading.main_thread():  # filters are the process's
+            if threading.current_thread() is threading.main_thread():  # filters are global
                 stack.enter_context(warnings.catch_warnings())
                 warnings.simplefilter("ignore")
             stack.enter_context(NoRunningLoop())

@@ -1,6 +1,6 @@
-"""Who uses this process's cores: this program, its workers, and other programs.
+"""The use of this process's cores: by this program, its workers, and other programs.
 
-psutil is imported where it is used, because that takes long, and few programs ask for it.
+psutil is imported where it is used, because the import is slow, and few programs need it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agym.core._system.cpus import core_numbers
 
 @dataclass(frozen=True)
 class CoreUse:
-    """How many cores were in use on average, by whom.
+    """Number of cores in use on average, by user.
 
     Example:
         >>> import agym
@@ -26,11 +26,10 @@ class CoreUse:
         (True, True)
 
     Attributes:
-        cores: How many cores this process may run on.
-        program: Cores that this process used, with its threads, and its children that are no
-            workers.
-        workers: Cores that the worker processes used, also to watch for the next step.
-        others: Cores that other programs used, and what the host of a virtual machine took.
+        cores: Number of cores that this process may run on.
+        program: Cores that this process used, with its threads and its children other than workers.
+        workers: Cores that the worker processes used, including spinning for the next step.
+        others: Cores that other programs used, and time that the host of a virtual machine took.
     """
 
     cores: int
@@ -46,62 +45,62 @@ class CoreUse:
 
 
 class Load:
-    """Measures who uses this process's cores, from now on."""
+    """Measures the use of this process's cores, from now on."""
 
     def __init__(self) -> None:
-        self._before = _times(())  # first, since it may import psutil
-        self._begun = time.monotonic()
+        self._before = _times(())  # first, because it may import psutil
+        self._started = time.monotonic()
 
     def read(self, workers: Collection[int | None] = ()) -> CoreUse:
         """Return the averages since this object was made.
 
-        The system counts in ticks of 10 ms: after less than 50 ms this is only good for telling
-        none from one.
+        The system counts in ticks of 10 ms: after less than 50 ms, this only distinguishes an idle
+        core from a busy one.
 
         Args:
-            workers: The process ids of the workers, which may have just started.
+            workers: The process ids of the workers, which may have started just now.
         """
-        seconds = max(time.monotonic() - self._begun, 1e-3)
+        seconds = max(time.monotonic() - self._started, 1e-3)
         now, before = _times(workers), self._before
-        program, all_ours, everybody = (
+        program, with_workers, total = (
             max(0.0, (a - b) / seconds) for a, b in zip(now, before, strict=True)
         )
-        others = max(0.0, everybody - all_ours)
-        return CoreUse(len(core_numbers()), program, max(0.0, all_ours - program), others)
+        others = max(0.0, total - with_workers)
+        return CoreUse(len(core_numbers()), program, max(0.0, with_workers - program), others)
 
 
 def _times(workers: Collection[int | None]) -> tuple[float, float, float]:
-    """Return the CPU seconds on our cores so far: of this program, with its workers, of all."""
+    """Return the CPU seconds on these cores so far: of this program, with its workers, of all."""
     import psutil
 
     every, cores = psutil.cpu_times(percpu=True), core_numbers()
-    # In some containers the numbers are those of the host, and the list is the container's.
-    ours_alone = [every[core] for core in cores] if max(cores) < len(every) else every
-    me = psutil.Process()
-    program = ours = 0.0
-    for process in (me, *me.children(recursive=True)):
+    # In some containers the numbers are those of the host, but the list is the container's.
+    usable = [every[core] for core in cores] if max(cores) < len(every) else every
+    this = psutil.Process()
+    program = with_workers = 0.0
+    for process in (this, *this.children(recursive=True)):
         try:
             times = process.cpu_times()
-        except psutil.Error:  # it has ended meanwhile
+        except psutil.Error:  # the process has just ended
             continue
         used = times.user + times.system
-        # Of children that have ended and were waited for.
+        # The times of children that have ended and were waited for.
         used += getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-        ours += used
-        if process is me or process.pid not in workers:  # this one may be its own worker
+        with_workers += used
+        if process is this or process.pid not in workers:  # this process may be its own worker
             program += used
-    return program, ours, sum(map(_busy, ours_alone))
+    return program, with_workers, sum(map(_busy, usable))
 
 
 def rss_of(pid: int | None) -> int | None:
-    """Return the memory of a process in bytes, ``None`` if it is gone or elsewhere."""
+    """Return the memory of a process in bytes, ``None`` if it has ended or is elsewhere."""
     if pid is None:
         return None
     try:
         import psutil
 
         return int(psutil.Process(pid).memory_info().rss)
-    except Exception:  # the process is gone; or Python is about to end, and imports nothing
+    except Exception:  # the process has ended; or Python is exiting, and cannot import
         return None
 
 

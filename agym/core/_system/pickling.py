@@ -1,9 +1,9 @@
-"""Pickles for other processes: importable objects by name, all others by value.
+"""Pickles for other processes: importable objects by name, others by value.
 
-cloudpickle sends objects of ``__main__`` by value, and assumes that every other loaded module can
+cloudpickle pickles objects of ``__main__`` by value, and assumes that every other loaded module can
 be imported elsewhere. That is wrong for the script of a process that multiprocessing started
 (``__mp_main__``) and for modules which were loaded from a path that ``import`` does not search.
-Both are sent by value here, as are objects of such modules that an ``EnvSpec`` names by a string
+Both are pickled by value here, as are objects of such modules that an ``EnvSpec`` names by a string
 (``"__main__:MyEnv"``).
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 from gymnasium.envs.registration import EnvSpec
 
-# Every process has modules of its own under these names.
+# Names under which every process has different modules.
 _SCRIPTS = ("__main__", "__mp_main__")
 
 
@@ -36,7 +36,7 @@ class ByValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         elif isinstance(obj, EnvSpec) and (named := _named_objects(obj)):
             return _restore_spec, (named, *obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)[:3])
         elif isinstance(obj, types.CodeType):
-            # From 3.1.3 on, cloudpickle leaves the file out, and tracebacks would show no source.
+            # From 3.1.3 on, cloudpickle omits the file, and tracebacks would show no source.
             make, arguments = self.dispatch_table[types.CodeType](obj)
             return _restore_code, (make, arguments, obj.co_filename)
         return super().reducer_override(obj)
@@ -49,7 +49,7 @@ def _restore_code(
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle for another process: the fast way if possible, else by value.
+    """Pickle for another process: with the fast pickler if possible, else by value.
 
     Raises:
         Exception: ``value`` contains an object that cannot be pickled.
@@ -74,7 +74,7 @@ def dumps_by_value(
 
 
 class Preceded:
-    """Unpickles to a value, after a function was called there: before anything that it imports."""
+    """Unpickles to a value, after calling a function in the process where it is unpickled."""
 
     def __init__(self, value: Any, function: Callable[..., object], *arguments: Any) -> None:
         self._value = value
@@ -86,7 +86,7 @@ class Preceded:
 
 
 class _Call:
-    """Unpickles to what a function returns."""
+    """Unpickles to the result of a function."""
 
     def __init__(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self._reduced = function, arguments
@@ -103,7 +103,7 @@ def is_importable(name: str) -> bool:
     spec = getattr(module, "__spec__", None)
     file = getattr(spec, "origin", None) or getattr(module, "__file__", None)
     if not isinstance(file, str) or (spec is not None and spec.name != name):
-        return True  # built in, or created by another module, as `six.moves` is
+        return True  # built in, or created by another module, like `six.moves`
     parent = name.rpartition(".")[0]
     if parent and not is_importable(parent):
         return False
@@ -115,11 +115,11 @@ def is_importable(name: str) -> bool:
 def _finds(name: str, file: str, folders: tuple[str, ...]) -> bool:
     """Return whether ``import`` finds a module at the file it was loaded from.
 
-    Cached because it searches folders, whose contents change too seldom to matter here.
+    Cached, because it searches folders, whose contents rarely change.
     """
     path = Path(file)
     if path.suffix != ".py" or not path.is_file():
-        return True  # cannot be sent by value
+        return True  # it cannot be pickled by value
     location = path.parent if path.name == "__init__.py" else path.with_suffix("")
     # The folder need not come first on the path: Ray, for example, inserts one before all others.
     if location.name == name.rpartition(".")[2] and location.parent in map(Path, folders):
@@ -128,7 +128,7 @@ def _finds(name: str, file: str, folders: tuple[str, ...]) -> bool:
         try:
             spec = finder.find_spec(name, folders if "." in name else None)
         except Exception:
-            return True  # a finder of the user, whose failure says nothing
+            return True  # a user's finder, whose failure proves nothing
         if spec is not None:
             return spec.origin is not None and Path(spec.origin) == path
     return False
@@ -147,18 +147,18 @@ def _named_objects(spec: EnvSpec) -> dict[str, Any]:
     """Return the objects that a spec names by strings which other processes cannot import."""
     names = [spec.entry_point, spec.vector_entry_point]
     names += [wrapper.entry_point for wrapper in spec.additional_wrappers]
-    found = {}
+    objects = {}
     for name in names:
         if isinstance(name, str):
             module, _, attribute = name.partition(":")
             loaded = sys.modules.get(module)
             if hasattr(loaded, attribute) and not is_importable(module):
-                found[name] = getattr(loaded, attribute)
-    return found
+                objects[name] = getattr(loaded, attribute)
+    return objects
 
 
 # The names that unpickled specs have defined in this process.
-_lent: set[str] = set()
+_defined_names: set[str] = set()
 
 
 def _restore_spec(
@@ -166,13 +166,13 @@ def _restore_spec(
 ) -> EnvSpec:
     """Define the objects that a spec names, then create the spec.
 
-    Existing definitions of this process are kept: a spec may return to where it was written.
+    Existing definitions of this process are kept: a spec may return to the process that wrote it.
     """
     for name, value in named.items():
         module_name, _, attribute = name.partition(":")
         module = sys.modules.setdefault(module_name, types.ModuleType(module_name))
-        if name in _lent or not hasattr(module, attribute):
-            _lent.add(name)
+        if name in _defined_names or not hasattr(module, attribute):
+            _defined_names.add(name)
             setattr(module, attribute, value)
     spec = make(*args)
     vars(spec).update(state or {})

@@ -1,7 +1,7 @@
-"""What Linux, macOS and Windows do differently.
+"""The differences between Linux, macOS and Windows.
 
-Linux has all that agym uses, and macOS has most of it. Windows has no worker processes, because it
-passes no descriptors over sockets. Its ``select`` waits for sockets only.
+Linux has everything that agym uses, and macOS has most of it. Windows has no worker processes,
+because it cannot pass descriptors over sockets. Its ``select`` waits only for sockets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if sys.platform != "win32":
     import fcntl
     import resource
 
-# Descriptors pass to workers over sockets.
+# Whether descriptors can be passed to workers over sockets.
 WORKER_PROCESSES = hasattr(socket, "send_fds")
 
 
 def thread_usage() -> tuple[int, int]:
-    """Return what this thread has used so far.
+    """Return this thread's usage so far.
 
     Returns:
         CPU time in nanoseconds, and voluntary context switches; the latter is -1 except on Linux,
@@ -41,7 +41,7 @@ def thread_usage() -> tuple[int, int]:
 
 
 def sleep_on(descriptors: Mapping[int, int], seconds: float) -> set[int]:
-    """Sleep until one descriptor is ready, or for some seconds; return those that are ready.
+    """Sleep until one descriptor is ready, or for some seconds; return the ready ones.
 
     Args:
         descriptors: Descriptors of sockets, with masks of ``selectors`` events.
@@ -58,6 +58,7 @@ def sleep_on(descriptors: Mapping[int, int], seconds: float) -> set[int]:
     for descriptor, events in descriptors.items():
         read = select.POLLIN if events & EVENT_READ else 0
         poller.register(descriptor, read | (select.POLLOUT if events & EVENT_WRITE else 0))
+    # A signal handler that returns does not end the sleep (PEP 475); one that raises does.
     return {descriptor for descriptor, _ in poller.poll(seconds * 1000)}
 
 
@@ -65,7 +66,7 @@ def sleep_on(descriptors: Mapping[int, int], seconds: float) -> set[int]:
 def time_limit(seconds: float, handler: Callable[[int, Any], Any]) -> Iterator[None]:
     """Call a signal handler if a block of the main thread takes longer than some seconds.
 
-    On Windows it is never called.
+    On Windows the handler is never called.
     """
     if not hasattr(signal, "setitimer"):
         yield
@@ -77,7 +78,7 @@ def time_limit(seconds: float, handler: Callable[[int, Any], Any]) -> Iterator[N
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-        signal.setitimer(signal.ITIMER_REAL, *before)  # the caller's own
+        signal.setitimer(signal.ITIMER_REAL, *before)  # the caller's timer
 
 
 def shared_memory(size: int) -> int:
@@ -88,7 +89,7 @@ def shared_memory(size: int) -> int:
     """
     if hasattr(os, "memfd_create"):
         return anonymous_file(size)
-    # macOS writes a mapped file to the disk, but not this memory, which has no name from here on.
+    # macOS writes a mapped file to disk, but not this memory, whose name is removed at once.
     name = f"/agym-{secrets.token_hex(8)}"  # macOS permits 31 characters
     posix: Any = importlib.import_module("_posixshmem")
     descriptor: int = posix.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
@@ -100,7 +101,7 @@ def shared_memory(size: int) -> int:
 def anonymous_file(size: int) -> int:
     """Create a file of ``size`` zeroed bytes, which can be read, written, resized and mapped.
 
-    Only on Linux it is always in memory: macOS can do no more than map shared memory.
+    It is always in memory only on Linux: macOS can only map its shared memory.
 
     Returns:
         Its descriptor, which the caller owns.
@@ -108,19 +109,19 @@ def anonymous_file(size: int) -> int:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("agym", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
-        with tempfile.TemporaryFile() as file:  # it has no name
+        with tempfile.TemporaryFile() as file:  # the file has no name
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, size)
     return descriptor
 
 
 def forbid_shrinking(descriptor: int) -> bool:
-    """Fix the least size of an anonymous file, and return whether this system can.
+    """Fix the minimum size of an anonymous file, and return whether this system can.
 
     Access to a mapping of a file that became shorter kills the process.
 
     Raises:
-        OSError: It is another kind of file.
+        OSError: The file is of another kind.
     """
     if not hasattr(fcntl, "F_ADD_SEALS"):
         return False
@@ -130,10 +131,12 @@ def forbid_shrinking(descriptor: int) -> bool:
 
 @contextmanager
 def locked(descriptor: int) -> Iterator[None]:
-    """Lock a file against other processes. There are no others on Windows."""
+    """Lock a file against other processes; on Windows there are none."""
     if sys.platform == "win32":
         yield
         return
+    # A POSIX lock: it belongs to the process, and not to the descriptor. So a forked child does not
+    # have it, and the kernel releases it if the process dies.
     fcntl.lockf(descriptor, fcntl.LOCK_EX)
     try:
         yield
@@ -144,7 +147,7 @@ def locked(descriptor: int) -> Iterator[None]:
 def allow_open_files(count: int) -> None:
     """Raise this process's soft limit of open files, as far as the hard limit permits.
 
-    It is 1,024 in many shells, while a connection is one file. Windows has no such limit.
+    The limit is 1,024 in many shells, and each connection is a file. Windows has no such limit.
     """
     if sys.platform == "win32":
         return

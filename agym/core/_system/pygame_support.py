@@ -1,10 +1,10 @@
-"""What pygame needs: a lock around its polygon functions, and silence where there is no display.
+"""Support for pygame: a lock around its polygon functions, and silence without a display.
 
-``pygame.gfxdraw`` fills polygons through one table for the whole process and releases the GIL
-meanwhile. Two threads that do so at once overwrite each other's entries: one picture in a thousand
-then has wrong lines, even on separate surfaces. (Everything else that Gymnasium's environments draw
-with is confined to its surface.) A lock around ``render`` would also prevent this, but would make
-environments wait for slow ones.
+``pygame.gfxdraw`` fills polygons through one table of the whole process, and releases the GIL while
+it does. Two threads that do so at the same time overwrite each other's entries: one picture in a
+thousand then has wrong lines, even on separate surfaces. (Everything else with which Gymnasium's
+environments draw is confined to its surface.) A lock around ``render`` would also prevent this, but
+would make environments wait for slow ones.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _done = False
 
 
 def headless(*, always: bool = False) -> dict[str, str]:
-    """Return the variables that keep SDL from looking for a display where there is none.
+    """Return the variables that keep SDL from looking for a display if there is none.
 
-    It would complain about ``XDG_RUNTIME_DIR`` and sound cards, on stderr, in each process.
-    ``always`` is for those who open no window even where there is a display.
+    Otherwise SDL complains about ``XDG_RUNTIME_DIR`` and sound cards, on stderr, in each process.
+    ``always`` is for programs that open no window even if there is a display.
     """
     display = not always and {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     if sys.platform != "linux" or display:
@@ -38,7 +38,7 @@ def headless(*, always: bool = False) -> dict[str, str]:
 
 
 def lock_polygons() -> None:
-    """Let one thread at a time fill polygons in this process, if there is a pygame."""
+    """Let only one thread at a time fill polygons in this process, if pygame is installed."""
     global _done
     with _lock:
         if _done:
@@ -47,8 +47,8 @@ def lock_polygons() -> None:
         try:
             gfxdraw = importlib.import_module("pygame.gfxdraw")
         except Exception:
-            # It is not installed, or cannot be imported here (a broken build, a warning made an
-            # error): environments that need it say so themselves, others do not care.
+            # It is not installed, or cannot be imported here (a broken build, or a warning that is
+            # an error). Environments that need it raise their own error.
             return
         lock = threading.Lock()
         for name in NAMES:

@@ -12,10 +12,10 @@ from types import FrameType
 
 from agym.core._system.platform import time_limit
 
-# Seconds between one way of ending the block and the next.
+# Seconds between one attempt to end the block and the next.
 PATIENCE = 1.0
 
-# The descriptor, also where ``sys.stderr`` is another object.
+# The file descriptor; ``sys.stderr`` may be another object.
 STDERR = 2
 
 
@@ -30,8 +30,9 @@ def deadline(
     """Limit the duration of a block that runs in the main thread.
 
     First, :class:`Hang` is raised in it. If C code does not notice that, ``stuck`` is called in
-    another thread with the frame of this one, and the process ends with exit code 0. If C code lets
-    no other thread run either, faulthandler shows the stack, and the exit code is 1.
+    another thread with the frame of the main thread, and the process ends with exit code 0. If C
+    code does not let other threads run either, faulthandler prints the stack, and the exit code is
+    1.
 
     Args:
         seconds: The limit.
@@ -47,6 +48,8 @@ def deadline(
 
     timer = threading.Timer(seconds + PATIENCE, give_up)
     timer.daemon = True
+    # A C thread of faulthandler, which needs no GIL. It ends the process even if the GIL is never
+    # released, so that ``give_up`` cannot run.
     faulthandler.dump_traceback_later(seconds + 2 * PATIENCE, exit=True, file=STDERR)
     timer.start()
     try:

@@ -1,1 +1,1 @@
-"""Where hosts run: one port per worker, one pool for all workers of a backend."""
+"""Runs hosts: one port per worker, one pool for all workers of a backend."""

@@ -21,7 +21,7 @@ from agym.core.protocol.messages.failures import Failure
 from agym.core.protocol.messages.operations import Operation
 from agym.core.protocol.table import SlotTable
 
-# How long to wait for the loop of forgotten environments, one of which may hang on it.
+# How many seconds to wait for the loop of unreferenced environments, which may hang.
 STOP_SECONDS = 1.0
 
 
@@ -43,7 +43,9 @@ class LoopPort(Port):
         if self._loop_thread is None:
             guarded(self.report, function, *arguments)
         else:
-            with suppress(RuntimeError):  # the loop has ended, which its thread reports
+            # The loop may close at any moment in its thread. The call is then lost, but that thread
+            # has reported why the loop ended, and the pool fails all pending operations.
+            with suppress(RuntimeError):
                 self._loop_thread.loop.call_soon_threadsafe(
                     guarded, self.report, function, *arguments
                 )
@@ -64,7 +66,7 @@ class LoopPort(Port):
         self._on_loop(self._host.attach, table)
 
     def post(self, operation: Operation) -> None:
-        self._on_loop(self._host.begin, operation)
+        self._on_loop(self._host.enqueue, operation)
 
     def close(self, force: Force = Force.NONE) -> None:
         """Cancel pending operations and close the environments."""
@@ -75,11 +77,11 @@ class LoopPort(Port):
         if force is Force.KILL or lost:  # the interpreter is exiting, and the loop has ended
             self._give_up()
         elif force is Force.NONE:
-            self._on_loop(self._begin_closing)
+            self._on_loop(self._start_closing)
 
-    def _begin_closing(self) -> None:
+    def _start_closing(self) -> None:
         if self._loop_thread is not None and self._loop_thread.over:
-            # The loop only runs on to cancel its tasks, and would never start another.
+            # The loop runs only to cancel its tasks, and would never start a new task.
             self._give_up()
             self.outbox.ring()
             return
@@ -91,13 +93,15 @@ class LoopPort(Port):
             failures = await self._host.close()
         except Exception as error:
             failures = [Failure.of(error, 0, "close")]
-        finally:  # also where the loop ends, which cancels this task
+        finally:  # also if the loop ends, which cancels this task
+            # ``closed`` promises the caller that no completion follows. So report first, and ring
+            # last, for a caller that sleeps and whose completions are dropped.
             self.report(closed(self._host, failures))
-            self.closed = True  # also if its completions are dropped
+            self.closed = True
             self.outbox.ring()
 
     def _give_up(self) -> None:
-        """Give up environments that resist cancellation, and the private loop with them."""
+        """Give up environments that resist cancellation, and their private loop."""
         self.closed = True
         if self._loop_thread is not None:
             self._loop_thread.given_up = True
@@ -116,10 +120,10 @@ class LoopPort(Port):
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, until it is stopped.
+    """An event loop in a private thread, until it is stopped.
 
     Attributes:
-        given_up: A task on the loop does not end, and is not waited for.
+        given_up: A task on the loop does not end; do not wait for it.
         over: The loop has stopped; it may still run to cancel its tasks.
     """
 
@@ -128,7 +132,7 @@ class _LoopThread:
     _stopping = False
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        """Make the loop; what ends it before :meth:`stop` is passed to ``fail``."""
+        """Make the loop; if an error ends it before :meth:`stop`, pass the error to ``fail``."""
         self._fail = fail
         self._runner = asyncio.Runner(loop_factory=own_loop)
         self.loop = self._runner.get_loop()
@@ -144,16 +148,18 @@ class _LoopThread:
                     error = RuntimeError("an environment stopped its event loop")
             except BaseException as ended_by:
                 error = ended_by
-            self.over = True  # before the caller learns of it
+            # Before ``_fail``, which wakes the caller: its ``close`` must see that nothing can be
+            # scheduled on this loop any more.
+            self.over = True
             if error is not None:
-                self._fail(error)  # before the runner cancels the tasks, which then fail too
-            del error  # which refers to this frame
+                self._fail(error)  # before the runner cancels the tasks, which then fail, too
+            del error  # the traceback refers to this frame
 
     def stop(self) -> None:
         """Stop the loop, cancel its tasks, and wait a limited time for the thread."""
         self._stopping = True
         if self._thread.is_alive():
-            with suppress(RuntimeError):  # the loop has ended
+            with suppress(RuntimeError):  # the loop ended just now, by itself
                 self.loop.call_soon_threadsafe(self.loop.stop)
             self.join(STOP_SECONDS)
         else:
@@ -161,7 +167,7 @@ class _LoopThread:
 
     def join(self, seconds: float | None = None) -> None:
         """Wait for the thread of a stopped loop."""
-        # The garbage collector may call this on the loop's own thread.
+        # The garbage collector may call this on the loop's thread, which cannot wait for itself.
         thread = self._thread
         if thread.is_alive() and not self.given_up and thread is not threading.current_thread():
             thread.join(seconds)

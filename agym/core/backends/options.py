@@ -1,6 +1,6 @@
 """The options of each backend, for ``agym.make(backend=...)``.
 
-Options that concern one backend belong to that backend's class, as with transports in httpx::
+Options of a single backend are fields of that backend's class, like transports in httpx::
 
     agym.make("Ant-v5", 64, backend="process")
     agym.make("Ant-v5", 64, backend=agym.backends.Process(start_method="fork", pin=True))
@@ -22,10 +22,10 @@ BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "vector"
 StartMethod = Literal["spawn", "forkserver", "fork"]
 Strategy = Literal["spread", "pack"]
 
-# Ray's names of resources: as options of an actor, and in a placement group's bundle.
+# Ray's names of resources: as options of an actor, and in the bundle of a placement group.
 RAY_RESOURCES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
-# With these, actors would wait for a custom resource that no node has.
+# Under these names, actors would wait for a custom resource that no node has.
 MISTAKEN_RESOURCES = {
     **dict.fromkeys(("cpu", "cpus", "num_cpu"), "num_cpus"),
     **dict.fromkeys(("gpu", "gpus", "num_gpu"), "num_gpus"),
@@ -34,7 +34,7 @@ MISTAKEN_RESOURCES = {
 
 @dataclass(frozen=True)
 class Recycle:
-    """When to replace a worker process by a fresh one, for environments that leak memory.
+    """When to replace a worker process with a fresh one, for environments that leak memory.
 
     Example:
         >>> import agym
@@ -42,15 +42,15 @@ class Recycle:
         >>> with agym.make("CartPole-v1", 2, backend=backend) as envs:
         ...     observations, infos = envs.reset(seed=0)
 
-    The replacement starts beside the old process, so that nothing waits for it, and takes over each
-    environment in the midst of its episode; where its state cannot be copied, at the end.
+    The replacement starts next to the old process, so nothing waits for it. It takes over each
+    environment in the middle of its episode, or at the end if its state cannot be copied.
 
     Attributes:
         episodes: After this many episodes of one of its environments.
         rss_mb: Once its resident memory exceeds this many megabytes.
 
     Raises:
-        UsageError: Neither is given, or one is not positive.
+        UsageError: Neither is given, or a value is not positive.
     """
 
     episodes: int | None = None
@@ -58,7 +58,7 @@ class Recycle:
 
     def __post_init__(self) -> None:
         if self.episodes is None and self.rss_mb is None:
-            raise UsageError("Recycle() never recycles: give episodes= or rss_mb=")
+            raise UsageError("Recycle() never recycles: pass episodes= or rss_mb=")
         if self.episodes is not None:
             _set(self, episodes=check_count("Recycle.episodes", self.episodes))
         if self.rss_mb is not None and not (is_number(self.rss_mb) and 0 < self.rss_mb < math.inf):
@@ -72,14 +72,14 @@ class BackendSpec:
     """A backend with its options.
 
     Attributes:
-        workers: Number of workers at most, among which environments are divided in contiguous
-            ranges; ``None`` for the backend's default. The same as ``workers=`` of
+        workers: Maximum number of workers; environments are divided among them in contiguous
+            ranges. ``None`` for the backend's default. The same as ``workers=`` of
             :func:`agym.make`. ``Serial`` and ``Asyncio`` always have one.
     """
 
     name: ClassVar[str] = ""
 
-    # The class of its ports, or of a pool if it needs more than ports; or where to import it from.
+    # The class of its ports, or of its pool if ports are not enough; or the path to import it from.
     port: ClassVar[Any] = None
 
     workers: int | None = None
@@ -91,14 +91,14 @@ class BackendSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(BackendSpec):
-    """Runs environments in this thread, unless another backend is clearly faster.
+    """Runs environments in the caller's thread, unless another backend is clearly faster.
 
     Example:
         >>> import agym
         >>> with agym.make("CartPole-v1", 2, backend=agym.backends.Auto()) as envs:
         ...     observations, infos = envs.reset(seed=0)
 
-    :func:`agym.plan` shows what it would choose, and why.
+    :func:`agym.plan` shows the choice and the reason.
     """
 
     name = "auto"
@@ -120,7 +120,7 @@ class Serial(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Thread(BackendSpec):
-    """Runs environments in threads: by default one each, up to 256.
+    """Runs environments in threads: by default one thread per environment, up to 256.
 
     Example:
         >>> import agym
@@ -134,7 +134,7 @@ class Thread(BackendSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(BackendSpec):
-    """Runs environments as one ``VectorEnv``, or as one per worker, each in a thread.
+    """Runs environments as one ``VectorEnv``, or one ``VectorEnv`` per worker, each in a thread.
 
     Example:
         >>> import agym
@@ -177,10 +177,10 @@ class Asyncio(LoopSpec):
         >>> with agym.make(Clock, 1000, backend=backend) as envs:
         ...     observations, infos = envs.reset()
 
-    It is the caller's loop under :func:`agym.make_async`, and a loop in a thread otherwise.
+    Under :func:`agym.make_async` it is the caller's loop, otherwise a loop in a thread.
 
     Attributes:
-        max_concurrency: How many environments may be busy at the same time.
+        max_concurrency: Maximum number of environments that are busy at the same time.
     """
 
     name = "asyncio"
@@ -197,19 +197,20 @@ class Process(LoopSpec):
         >>> with agym.make("CartPole-v1", 4, backend=backend) as envs:
         ...     observations, infos = envs.reset(seed=0)
 
-    BLAS, OpenMP and torch use one thread in each worker, or as many as ``OMP_NUM_THREADS`` and
-    similar variables say.
+    BLAS, OpenMP and torch use one thread in each worker, or the number in ``OMP_NUM_THREADS`` and
+    similar variables.
 
     Attributes:
         start_method: How worker processes start: ``"spawn"`` (also for ``None``), ``"forkserver"``
-            or ``"fork"``. To fork beside threads of your own may deadlock; from Python 3.12 on it
-            gives a ``DeprecationWarning``.
+            or ``"fork"``. Forking a process with other threads may deadlock; from Python 3.12 on
+            it raises a ``DeprecationWarning``.
         pin: Keep each worker, and its replacements, on one core (Linux).
-        recycle: When to replace a worker by a fresh one; ``None`` for never.
-        max_concurrency: How many coroutine environments of one worker may be busy at the same time.
+        recycle: When to replace a worker with a fresh one; ``None`` for never.
+        max_concurrency: Maximum number of coroutine environments of one worker that are busy at the
+            same time.
 
     Raises:
-        UsageError: An option cannot work on this system.
+        UsageError: An option is not supported on this system.
     """
 
     name = "process"
@@ -227,7 +228,7 @@ class Process(LoopSpec):
         if self.pin and not hasattr(os, "sched_setaffinity"):
             raise UsageError(
                 "pin=True needs a system where processes can choose their cores, such as Linux:"
-                " leave it out here"
+                " omit it on this system"
             )
         if self.recycle is not None and not isinstance(self.recycle, Recycle):
             raise UsageError(f"recycle={self.recycle!r} must be an agym.Recycle, or None")
@@ -235,7 +236,7 @@ class Process(LoopSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessWithCaller(Process):
-    """As ``Process``, with the caller's thread as one of the workers; ``auto`` may take it."""
+    """Like ``Process``, with the caller's thread as one of the workers; ``auto`` may choose it."""
 
     port = "agym.core.backends.process.caller_pool.CallerPool"
 
@@ -250,21 +251,21 @@ class Ray(LoopSpec):
         >>> envs = agym.make("CartPole-v1", 64, backend=backend)  # doctest: +SKIP
 
     Attributes:
-        address: The cluster to join, as for ``ray.init``. By default the cluster that this process
-            has joined; else the one that Ray finds (``RAY_ADDRESS``, or a cluster on this machine);
+        address: The cluster to join, as for ``ray.init``. By default, the cluster that this process
+            has joined; else the cluster that Ray finds (``RAY_ADDRESS``, or one on this machine);
             else a new cluster on this machine, which ends with the last environments in it.
-        resources: What each actor reserves on its node: ``num_cpus`` (by default 1, or
+        resources: Reserved by each actor on its node: ``num_cpus`` (by default 1, or
             ``workers_per_node``), ``num_gpus``, ``memory`` in bytes, and custom resources by name.
-        placement: ``"spread"`` actors over the nodes, or ``"pack"`` them onto few.
+        placement: ``"spread"`` actors over the nodes, or ``"pack"`` them onto few nodes.
         runtime_env: Ray's runtime environment for the actors.
         workers_per_node: One actor per node (or ``workers`` actors) with this many worker processes
             in it, so that one message per node and batch crosses the network; ``None`` for actors
-            that run their environments themselves.
-        max_concurrency: How many coroutine environments of one actor, or of one worker process in
-            it, may be busy at the same time.
+            that run environments directly.
+        max_concurrency: Maximum number of coroutine environments of one actor, or of one worker
+            process in it, that are busy at the same time.
 
     Raises:
-        UsageError: An option cannot work.
+        UsageError: An option is invalid.
     """
 
     name = "ray"
@@ -287,12 +288,12 @@ class Ray(LoopSpec):
             for name, amount in self.resources.items():
                 if not isinstance(name, str) or not is_number(amount) or not 0 <= amount < math.inf:
                     raise UsageError(
-                        f"resources={{{name!r}: {amount!r}}} must be a number that is not negative"
+                        f"resources={{{name!r}: {amount!r}}} must be a finite number of at least 0"
                     )
                 if name.lower() in MISTAKEN_RESOURCES:
                     raise UsageError(
-                        f"resources={{{name!r}: ...}}: Ray calls it"
-                        f" {MISTAKEN_RESOURCES[name.lower()]!r}"
+                        f"resources={{{name!r}: ...}}: use"
+                        f" {MISTAKEN_RESOURCES[name.lower()]!r}, Ray's name"
                     )
             _set(self, resources=dict(self.resources))
         check_choice("placement", self.placement, get_args(Strategy))
@@ -303,13 +304,13 @@ class Ray(LoopSpec):
                 )
             _set(self, runtime_env=dict(self.runtime_env))
         if self.address is not None and (not isinstance(self.address, str) or not self.address):
-            raise UsageError(f"address={self.address!r} must be a cluster's, such as 'auto'")
+            raise UsageError(f"address={self.address!r} must be a cluster address, such as 'auto'")
         if self.workers_per_node is not None:
             _set(self, workers_per_node=check_count("workers_per_node", self.workers_per_node))
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What an actor reserves, by the names of a node's resources."""
+        """The resources that an actor reserves, by the names of a node's resources."""
         wanted = {"num_cpus": float(self.workers_per_node or 1), **(self.resources or {})}
         return {RAY_RESOURCES.get(name, name): amount for name, amount in wanted.items() if amount}
 
@@ -323,7 +324,7 @@ def check_start_method(name: str, method: Any) -> None:
     """Check a start method of worker processes, called ``name`` by the caller.
 
     Raises:
-        UsageError: This system has none of that name.
+        UsageError: This system has no such start method.
     """
     check_choice(name, method, multiprocessing.get_all_start_methods())
 

@@ -1,8 +1,8 @@
 """A thread-safe queue of completions, with a bell that wakes the sleeping caller.
 
-The bell rings once per sleep, when enough environments
-have completed something or one has failed: to be woken for each of them would take the GIL from the
-threads that the caller waits for.
+The bell rings once per sleep, when enough environments have completed an operation or one has
+failed. A wake-up for each environment would take the GIL from the threads that the caller waits
+for.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from agym.core.protocol.messages.completions import Completion
 
-# Bells to read at once; more than one is rare.
+# The most rings to read at once; more than one is rare.
 _READ = 64
 
 
 class Bell:
-    """A pair of sockets, by which one thread wakes another that sleeps on descriptors."""
+    """A pair of sockets, with which one thread wakes another that sleeps on descriptors."""
 
     def __init__(self) -> None:
         self._ends = socket.socketpair()
@@ -31,11 +31,11 @@ class Bell:
 
     @property
     def descriptor(self) -> int:
-        """What becomes readable when the bell rings."""
+        """The descriptor that becomes readable when the bell rings."""
         return self._ends[0].fileno()
 
     def ring(self) -> None:
-        # The buffer is full of rings, or the sockets are closed: nobody waits.
+        # The buffer is full of rings, so the sleeper wakes anyway; or the sockets are closed.
         with contextlib.suppress(OSError):
             self._ends[1].send(b"!")
 
@@ -45,7 +45,7 @@ class Bell:
             self._ends[0].recv(_READ)
 
     def close(self) -> None:
-        for end in getattr(self, "_ends", ()):  # there may have been no descriptors left
+        for end in getattr(self, "_ends", ()):  # missing if the process had no free descriptors
             end.close()
 
     __del__ = close
@@ -55,31 +55,33 @@ class Outbox:
     """A queue that any thread fills and the caller's thread empties.
 
     Attributes:
-        on_ring: Called with each bell, by the thread that rings it.
-        fallen: The ports whose workers have ended early, each with what ended it.
+        on_ring: Called with each ring, by the thread that rings it.
+        ended_early: The ports whose workers have ended early, each with its error.
     """
 
     def __init__(self) -> None:
-        # Each with the port that has put it, and with how many environments are in it.
+        # Each item, with the port that put it and the number of environments in it.
         self._items: deque[tuple[Any, Any, int]] = deque()
-        # How many environments are in what was put and taken so far, and are to have been put
-        # before the bell rings.
+        # Numbers of environments: in all items put so far, in all items taken so far, and the value
+        # of the first at which the bell rings.
         self._envs_put = self._envs_taken = self._wake_at = 0
-        # Whether there may be an item that wakes the caller whatever it waits for.
+        # Whether there may be an item that wakes the caller in any case.
         self._alarming = False
         self._bell = Bell()
-        # Guards the flag. Acquiring it is the fence of the handshake, with and without a GIL: the
-        # caller sets the flag and then looks, the other side puts and then looks.
-        # Reentrant, since the garbage collector may close a forgotten backend while it is held.
+        # The handshake for sleep: the caller sets ``_asleep`` and then looks for items; a worker
+        # thread puts an item and then looks at ``_asleep``. With a full fence in between on each
+        # side, at least one of them sees the other's write, so no wake-up is lost. Acquiring the
+        # lock is that fence, with and without a GIL. It is reentrant because the garbage collector
+        # may close a forgotten backend in a thread that holds it.
         self._lock = threading.RLock()
         self._asleep = False
         self.on_ring: Callable[[], None] | None = None
-        self.fallen: deque[tuple[Any, BaseException]] = deque()
+        self.ended_early: deque[tuple[Any, BaseException]] = deque()
 
     def put(self, port: Any, item: Any) -> None:
-        """Add a port's item, and wake the caller if it sleeps and waits for no more than that.
+        """Add a port's item, and wake the caller if it sleeps and has enough environments now.
 
-        What is no completion wakes the caller whatever it waits for, as does a problem.
+        An item that is not a completion, or has a problem, wakes the caller in any case.
         """
         envs = item.num_without_problem if type(item) is Completion else 0
         with self._lock:
@@ -101,10 +103,13 @@ class Outbox:
     def collect(self) -> list[Completion]:
         """Return the completions that ports have put, and settle them.
 
-        What ended a port is added to ``fallen``; what the port puts afterwards is dropped.
+        An error that ended a port is added to ``ended_early``; later items of that port are
+        dropped.
         """
         completions: list[Completion] = []
         items = self._items
+        # Workers put items during this loop. Reset the flag first: an urgent item that comes after
+        # the reset sets it again. A reset after the loop could hide such an item from ``news``.
         self._alarming = False
         while items:
             port, item, envs = items.popleft()
@@ -128,35 +133,41 @@ class Outbox:
             if isinstance(item, BaseException):
                 raise item
             for completion in port.take(item):
-                completions.append(completion)  # noqa: PERF402 - what precedes an error counts
+                completions.append(completion)  # noqa: PERF402 - keep those before an error
         except BaseException as error:
             if error is not item and not isinstance(error, Exception):
                 raise
             port.over = True
-            self.fallen.append((port, error))
+            self.ended_early.append((port, error))
 
     def news(self, envs: int = 1) -> bool:
-        """Whether ``envs`` environments are there, or something that wakes at once."""
+        """Whether ``envs`` environments have arrived, or an item that wakes in any case.
+
+        It takes no lock, because spinning threads call it all the time: a stale value only delays
+        the next look, and before a sleep ``park`` is followed by a real look.
+        """
         return bool(self._items) and (self._alarming or self._envs_put >= self._envs_taken + envs)
 
     def waitables(self) -> Mapping[int, int]:
-        """Return the descriptor that a bell makes readable."""
+        """Return the descriptor that a ring makes readable."""
         return {self._bell.descriptor: EVENT_READ}
 
     def park(self, envs: int = 1) -> None:
-        """Note that the caller is about to sleep until ``envs`` more environments are there."""
+        """Note that the caller is about to sleep until ``envs`` more environments have arrived."""
         with self._lock:
             self._asleep = True
             self._wake_at = self._envs_taken + envs
 
     def unpark(self) -> None:
         """Note that the caller is awake, and discard the bells so far."""
+        # In this order: once the flag is cleared, nobody rings, so ``clear`` removes the last ring.
+        # The other way round, a ring in between would end the next sleep at once.
         with self._lock:
             self._asleep = False
         self._bell.clear()
 
     def abandon(self) -> None:
-        """Close the sockets in a forked child, without the lock."""
+        """Close the sockets in a forked child, without the lock, which may be locked for ever."""
         self._bell.close()
 
     def close(self) -> None:

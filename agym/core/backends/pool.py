@@ -3,10 +3,10 @@
 The pool divides environments among workers, and has a port for each (``backends/port.py``). A
 worker that ends unexpectedly is reported by a completion with the number ``FAULT`` for its range,
 whose problems include a ``WorkerDeath``. Each of its pending operations then completes with that
-death, and so does what is submitted later, until another port takes its place.
+death, and so do later operations, until another port replaces it.
 
-A worker that is being recycled has a *spare* beside it, which has constructed the same environments
-and takes them over one by one. The two count as one worker: if either dies, both are replaced.
+A worker that is being recycled has a *standby*, which has constructed the same environments and
+takes them over one by one. The two count as one worker: if either dies, both are replaced.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from agym.core.protocol.messages.operations import (
     Message,
     Operation,
     Restart,
-    Spare,
+    Standby,
     Step,
 )
 from agym.core.protocol.table import Extension, SlotTable
 from agym.core.protocol.typing import Array, Info
 
-# Ports of a parent process, which must not be collected in a forked child: that would release them.
+# Ports of a parent process. A forked child must not collect them, because that would release them.
 _INHERITED: list[Any] = []
 
 
@@ -46,7 +46,7 @@ class Inline(Protocol):
     def step_inline(
         self, number: int, plane: int, parts: list[Any] | Array | None
     ) -> list[Info] | Literal[False]:
-        """Step all environments; ``parts`` are those of the actions that are not in the table.
+        """Step all environments; ``parts`` are the actions that are not in the table.
 
         An array has all actions; environments may keep its rows.
 
@@ -60,12 +60,12 @@ class Pool:
     """Runs environments on ports.
 
     Attributes:
-        options: What it runs.
+        options: The options of the backend.
         ranges: The environments of each worker.
-        env_groups: The environments that are one ``VectorEnv`` each, if any are.
-        inline: What steps all environments in the caller's thread, if anything does.
-        spinning: Decides whether a caller that waits spins.
-        recycle: When to replace workers by fresh ones, if the caller wants it.
+        env_groups: The environments that are one ``VectorEnv`` each, if there are such groups.
+        inline: Steps all environments in the caller's thread, if the backend supports that.
+        spinning: Decides whether a waiting caller spins.
+        recycle: When to replace workers with fresh ones, if requested.
         replaceable: Workers can be ended and replaced, one by one.
         watchable: Completions can arrive while the caller's event loop does not turn.
         shared: Workers map the slot table's memory.
@@ -93,12 +93,12 @@ class Pool:
         self._outbox: Outbox | None = None if kind.polled else Outbox()
         # By worker; the port of a dead worker stays until it is replaced.
         self._ports: list[Any] = []
-        self._spares: dict[int, Any] = {}
-        # The environments that a worker's spare has taken over.
+        self._standbys: dict[int, Any] = {}
+        # The environments that a worker's standby has taken over.
         self._moved: dict[int, set[int]] = {}
-        # Replaced ports, to be released when nobody sleeps on their descriptors.
+        # Replaced ports, to be released when no thread sleeps on their descriptors.
         self._replaced: list[Any] = []
-        # The port of each range of environments; and what completions come from: the ports in use,
+        # The port of each range of environments; and the sources of completions: the ports in use,
         # or their outbox.
         self._routes: list[tuple[Any, range]] = []
         self._sources: list[Any] = [] if self._outbox is None else [self._outbox]
@@ -106,26 +106,26 @@ class Pool:
         self._table: SlotTable | None = None
         self._parked = False
         self._closing = False
-        # What is released at :meth:`release`, at garbage collection or at exit, whichever is first.
-        # None of it may refer to the pool.
-        self._held: list[Any] = []
+        # Released at :meth:`release`, at garbage collection or at exit, whichever is first. None of
+        # these objects may refer to the pool: it would then never be garbage.
+        self._resources: list[Any] = []
         self._closers: list[Callable[[], None]] = []
         if self._outbox is not None:
             self._closers.append(self._outbox.close)
-        self._end = Finalize(self, _end, (self._held, self._closers), exitpriority=10)
+        self._end = Finalize(self, _end, (self._resources, self._closers), exitpriority=10)
 
     # ---------------------------------------------------------------- starting and ending workers
 
     def start(self, number: int = OPEN) -> None:
         """Start the workers concurrently; each one's completion has the given number."""
-        # Refuse what cannot be sent before anything starts.
+        # Pack everything first: if a message cannot be pickled, no worker has started yet.
         makes = [self._ready(worker, number, Make()) for worker in range(len(self.ranges))]
         for worker, make in enumerate(makes):
             self._ports.append(self._open(worker, make))
         self._arrange()
 
     def _ready(self, worker: int, number: int, message: Make) -> tuple[Any, ...]:
-        """Return what to start a port with: the operation that makes its environments."""
+        """Return the arguments that start a port: the operation that makes its environments."""
         ids = self.ranges[worker]
         return (Operation(number, ids.start, ids.stop, message),)
 
@@ -136,7 +136,7 @@ class Pool:
         port = self._port(worker)
         port.record(make[0])
         port.start(*make)
-        self._held.append(port)
+        self._resources.append(port)
         if self._table is not None:
             port.attach(self._table)
         if self._parked:
@@ -157,16 +157,16 @@ class Pool:
 
     def _living(self) -> list[Any]:
         living = [port for port in self._ports if port.death is None]
-        return [*living, *self._spares.values()]
+        return [*living, *self._standbys.values()]
 
     def _arrange(self) -> None:
         """Note which port has which environments, after any change."""
         self._routes.clear()
         for port in self._ports:
             moved = self._moved.get(port.worker, ())
-            spare = self._spares.get(port.worker)
+            standby = self._standbys.get(port.worker)
             stay = (i for i in port.ids if i not in moved)
-            self._routes += [(spare, run) for run in runs(tuple(sorted(moved)))]
+            self._routes += [(standby, run) for run in runs(tuple(sorted(moved)))]
             self._routes += [(port, run) for run in runs(tuple(stay) if moved else port.ids)]
         if self._kind.polled:
             self._sources = self._living()
@@ -176,7 +176,7 @@ class Pool:
     def end_worker(self, worker: int, reason: str) -> None:
         """End a worker that missed its deadline, and report a ``WorkerDeath``.
 
-        It is reported at once, even if the system takes its time.
+        The death is reported at once, even if the system needs time to end the process.
         """
         port = self._ports[worker]
         if port.death is None:
@@ -210,19 +210,21 @@ class Pool:
         return [None if port.death else port.local_pid for port in self._ports]
 
     def check_workers(self, ready: Collection[int] | None = None) -> None:
-        """Detect workers that have ended without waking the caller, if there can be any.
+        """Detect workers that ended without waking the caller, if the backend has such workers.
 
-        ``ready`` are the waitables that are known to be ready; by default all are looked at.
+        ``ready`` are the waitables known to be ready; by default all are checked.
         """
 
     def _report_death(self, port: Any, error: BaseException | None = None, late: str = "") -> None:
-        """Report a worker's death, for all that is pending too.
+        """Report a worker's death, and complete its pending operations with it.
 
         Args:
             port: The worker's port.
-            error: What ended it, if known.
-            late: Why it is ended by force, if it is.
+            error: The error that ended it, if known.
+            late: Why the worker is ended by force; empty if it is not.
         """
+        # End the worker first, so that the look below is the last one: completions that have
+        # arrived by then count, and all operations that are still pending fail.
         reason = port.end(error, late, closing=self._closing)
         for source in self._sources:
             self._completions += source.collect()
@@ -251,17 +253,17 @@ class Pool:
 
     # ---------------------------------------------------------------- recycling
 
-    def prepare(self, worker: int, number: int, spare: Spare) -> None:
-        """Start a spare for a worker by a message; its completion has the given number.
+    def prepare(self, worker: int, number: int, standby: Standby) -> None:
+        """Start a standby for a worker by a message; its completion has the given number.
 
         Its values are the proofs of how to copy each environment.
         """
-        self._spares[worker] = self._open(worker, self._ready(worker, number, spare))
+        self._standbys[worker] = self._open(worker, self._ready(worker, number, standby))
         self._arrange()
 
     def move(self, worker: int, slot: int, *, back: bool = False) -> None:
-        """Route later operations of an environment to the spare, or back."""
-        if worker not in self._spares:  # gone with its worker, whose death is about to be reported
+        """Route later operations of an environment to the standby, or back."""
+        if worker not in self._standbys:  # gone with its worker, whose death is reported soon
             return
         moved = self._moved.setdefault(worker, set())
         if back:
@@ -271,32 +273,32 @@ class Pool:
         self._arrange()
 
     def finish(self, worker: int) -> bool:
-        """Put the spare in the worker's place, once all environments have moved.
+        """Put the standby in the worker's place, once all environments have moved.
 
         Returns:
-            Whether the spare is still there: it ends with its worker.
+            Whether the standby is still there: it ends with its worker.
         """
-        if worker not in self._spares:
+        if worker not in self._standbys:
             return False
         del self._moved[worker]
-        for late in self._replaced:  # its successor has had a whole life meanwhile
+        for late in self._replaced:  # the predecessor has had a worker's lifetime to end
             if late.worker == worker:
                 late.kill()
         self._replaced.append(self._ports[worker])
-        self._ports[worker] = self._spares.pop(worker)
+        self._ports[worker] = self._standbys.pop(worker)
         self._arrange()
         return True
 
     def discard(self, worker: int) -> list[Any]:
-        """End a worker's spare, if there is one; return it, since it fails with its worker."""
-        spare = self._spares.pop(worker, None)
+        """End a worker's standby, if there is one; return it, because it fails with its worker."""
+        standby = self._standbys.pop(worker, None)
         self._moved.pop(worker, None)
-        if spare is None:
+        if standby is None:
             return []
-        spare.kill()
-        self._replaced.append(spare)
+        standby.kill()
+        self._replaced.append(standby)
         self._arrange()
-        return [spare]
+        return [standby]
 
     # ---------------------------------------------------------------- operations
 
@@ -314,8 +316,8 @@ class Pool:
                     low, high = max(low, start), min(high, stop)
                 port.post_step(number, low, high, plane, 1 if sent else high - low)
 
-    def begin_step(self, number: int, message: Step) -> None:
-        """Start a step of all environments, in a shorter way than :meth:`submit`."""
+    def start_step(self, number: int, message: Step) -> None:
+        """Start a step of all environments, on a faster path than :meth:`submit`."""
         if not self._rings or message.parts is not None:
             self.submit(Operation(number, 0, self._num_envs, message))
             return
@@ -323,7 +325,7 @@ class Pool:
             port.post_step(number, port.first, port.stop, message.plane, port.size)
 
     def _submit(self, operation: Operation) -> None:
-        """Start an operation, each part by ``post``."""
+        """Start an operation, and post each part to its port."""
         for port, ids in self._routes:
             for part in operation.split(ids, sent_by_env=self._kind.splits):
                 if port.death is None:
@@ -341,19 +343,19 @@ class Pool:
         completions, self._completions = self._completions, []
         for source in self._sources:
             completions += source.collect()
-        if self._outbox is not None and self._outbox.fallen:
+        if self._outbox is not None and self._outbox.ended_early:
             self._completions = completions
-            while self._outbox.fallen:
-                port, error = self._outbox.fallen.popleft()
+            while self._outbox.ended_early:
+                port, error = self._outbox.ended_early.popleft()
                 if port.death is None:
                     self._report_death(port, error)
             completions, self._completions = self._completions, []
         return completions
 
     def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
-        """Return why some environments cannot do something without others of their group.
+        """Return why some environments cannot run a message without the rest of their group.
 
-        The engine asks before it sends anything, ``Restart`` included, except a step of all.
+        The engine asks before it sends any message, including ``Restart``, except a step of all.
         """
         return None
 
@@ -363,8 +365,8 @@ class Pool:
         """Check quickly whether completions may have arrived, for a caller that spins.
 
         Args:
-            envs: How many environments the caller waits for. A problem of some may be noticed only
-                when the caller has stopped spinning.
+            envs: How many environments the caller waits for. A problem in some of them may be
+                noticed only after the caller has stopped spinning.
         """
         if self._completions:
             return True
@@ -377,26 +379,29 @@ class Pool:
         return of_all
 
     def crowded_until(self) -> float:
-        """Return until when the caller or a worker sleeps instead of spinning, or 0.
+        """Return the time until which the caller or a worker sleeps instead of spinning, or 0.
 
-        It is a time of ``perf_counter``; other threads wanted their cores.
+        By ``perf_counter``; another thread has used their core.
         """
         return self.spinning.crowded_until
 
     def finished_at(self) -> float:
-        """Return when the latest step was finished, by ``perf_counter``, or 0 if unknown."""
+        """Return when the latest step was finished, by ``perf_counter``, 0 if unknown."""
         return 0.0
 
     def take_step(self, number: int) -> bool:
-        """Take a step of all environments, if all have completed it and there is nothing else.
+        """Accept a step of all environments, if it is complete and there is nothing else.
 
         Returns:
-            Whether it is taken; else :meth:`poll` returns what there is.
+            Whether it was accepted; if not, :meth:`poll` returns all completions.
         """
         return False
 
     def waitables(self) -> Mapping[int, int]:
         """Return the file descriptors to sleep on, with masks of ``selectors`` events."""
+        # A thread may be asleep on the descriptors of a replaced port at this moment. Closed, their
+        # numbers could be reused for other files, and the thread would wait for those. From here on
+        # no new sleep includes them, so ``unpark`` after that sleep may release the port.
         for old in self._replaced:
             old.watched = False
         waitables: dict[int, int] = {}
@@ -407,14 +412,14 @@ class Pool:
     def on_ring(self, callback: Callable[[], None]) -> None:
         """Call ``callback``, in any thread, when a descriptor becomes readable.
 
-        An event loop that watches no descriptors asks for this. Without it, that loop looks for
+        An event loop that cannot watch descriptors needs this. Without it, the caller looks for
         completions once per second.
         """
         if self._outbox is not None:
             self._outbox.on_ring = callback
 
     def park(self, envs: int = 1) -> None:
-        """Prepare for the caller's sleep on the waitables: completions must wake it.
+        """Prepare for the caller's sleep on the waitables: completions must wake the caller.
 
         Args:
             envs: How many environments the caller waits for; a problem must wake it earlier.
@@ -424,14 +429,14 @@ class Pool:
             source.park(envs)
 
     def unpark(self, ready: Collection[int] | None = None) -> None:
-        """End the caller's sleep; ``ready`` are the waitables that ended it, if that is known."""
+        """End the caller's sleep; ``ready`` are the waitables that ended it, if known."""
         self._parked = False
         for source in self._sources:
             source.unpark()
         for old in [*self._replaced]:
             if not old.watched and old.forget():
                 self._replaced.remove(old)
-                self._held.remove(old)
+                self._resources.remove(old)
         self.check_workers(ready)
 
     # ---------------------------------------------------------------- closing
@@ -440,12 +445,12 @@ class Pool:
         """End the hosts.
 
         Args:
-            force: ``NONE`` asks them to finish their queues and to close their environments. If
-                they have not ended after some seconds, ``TERMINATE`` follows, and then ``KILL``.
+            force: ``NONE`` asks them to finish their queues and close their environments. If they
+                have not ended after some seconds, ``TERMINATE`` follows, and then ``KILL``.
         """
         if force is Force.NONE:
             self._closing = True
-            for worker in [*self._spares]:
+            for worker in [*self._standbys]:
                 self.discard(worker)
         for port in self._ports:
             port.close(force)
@@ -456,7 +461,7 @@ class Pool:
         return all(port.ended for port in self._ports)
 
     def release(self) -> None:
-        """Release what is left, once the hosts have ended. Idempotent."""
+        """Release all resources, once the hosts have ended. Idempotent."""
         if self.finalized:
             return
         self._end()
@@ -465,8 +470,8 @@ class Pool:
             port.join()
 
     def _drop(self) -> None:
-        """Refer to no port any more."""
-        self._ports, self._spares, self._replaced = [], {}, []
+        """Drop all references to ports."""
+        self._ports, self._standbys, self._replaced = [], {}, []
         self._sources, self._routes = [], []
         self._rings = False
 
@@ -476,12 +481,12 @@ class Pool:
         return not self._end.still_active()
 
     def abandon(self) -> bool:
-        """Drop the workers in a forked child, without taking locks or sending messages.
+        """Drop the workers in a forked child, without locks or messages.
 
         Returns:
-            Whether the backend is of no use in the child.
+            Whether the backend is unusable in the child.
         """
-        _INHERITED.append((self._held, self._closers))
+        _INHERITED.append((self._resources, self._closers))
         if self._outbox is not None:
             self._outbox.abandon()
         self._drop()
@@ -489,7 +494,7 @@ class Pool:
 
 
 def open_pool(options: BackendOptions) -> Any:
-    """Create the pool that the options of a backend ask for."""
+    """Create the pool of a backend's options."""
     kind: Any = options.spec.port
     if isinstance(kind, str):
         module, _, name = kind.rpartition(".")
@@ -497,11 +502,11 @@ def open_pool(options: BackendOptions) -> Any:
     return kind(options) if issubclass(kind, Pool) else Pool(options, kind)
 
 
-def _end(held: list[Any], closers: list[Callable[[], None]]) -> None:
-    """End workers: nobody waits for them any more."""
-    for port in held:
+def _end(ports: list[Any], closers: list[Callable[[], None]]) -> None:
+    """End the workers without waiting for their environments."""
+    for port in ports:
         port.release()
     for close in closers:
         close()
-    held.clear()
+    ports.clear()
     closers.clear()

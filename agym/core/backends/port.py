@@ -2,18 +2,18 @@
 
 A backend is a class of ports and a class of options (``agym.backends.BackendSpec``). Its pool
 (``backends/pool.py``) starts a port for each range of environments, routes operations to ports, and
-replaces a port whose worker ended by another one for the same range.
+replaces the port of a worker that has ended.
 
 A port passes operations to a host, such as :class:`~agym.core.hosts.sync_host.SyncHost`, and
 reports what the host completed. It guarantees that:
 
-- no method blocks (only those that run environments in the caller's thread do so in ``post``);
+- no method blocks (except ``post`` of ports that run environments in the caller's thread);
 - each environment runs its operations in the order of ``post``;
 - each operation gets one completion, or several that cover its range, whatever happens;
 - one thread constructs, uses and closes an environment.
 
 Most ports report from other threads, through the pool's outbox (:meth:`Port.report`). A port with
-shared memory, or with descriptors of its own, is ``polled`` instead.
+shared memory, or with its own descriptors, is ``polled`` instead.
 
 Test a backend with ``agym.testing.BackendConformance``.
 """
@@ -42,7 +42,7 @@ from agym.core.protocol.messages.failures import Failure, WorkerDeath, describe_
 from agym.core.protocol.messages.operations import CLOSE, OPEN, Make, Operation
 from agym.core.protocol.table import SlotTable
 
-# Everything that a third-party backend needs, beside a host such as ``SyncHost``.
+# Everything that a third-party backend needs, apart from a host such as ``SyncHost``.
 __all__ = [
     "BackendOptions",
     "Completion",
@@ -60,18 +60,18 @@ AnyHost = TypeVar("AnyHost", bound=Host)
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What a backend runs.
+    """The environments of a backend, and how to run them.
 
     Attributes:
-        factories: One per environment.
+        factories: One factory per environment.
         autoreset: What follows the end of an episode.
-        spec: The backend's own options, as the caller passed them.
+        spec: The options that only this backend has, as the caller passed them.
         blocking: The caller's thread runs no event loop while it waits.
         track_running: Record the running environment, so that hangs and crashes can be attributed.
-        record_actions: Report how each episode begins, so that it can be replayed.
-        infos: Which infos hosts report.
-        vector_infos: The caller takes infos in vector form.
-        first: Id of the first environment, if these are a part of all.
+        record_actions: Report how each episode starts, so that it can be replayed.
+        infos: The infos that hosts report.
+        vector_infos: The caller accepts infos in vector form.
+        first: Id of the first environment, if these are only some of the environments.
         limiter: Limits the rate of calls, if ``rate_limit`` is given.
     """
 
@@ -87,7 +87,7 @@ class BackendOptions:
     limiter: RateLimiter | None = None
 
     def spec_as(self, kind: type[Spec]) -> Spec:
-        """Return the options; the backend's defaults, if the caller passed none of its class."""
+        """Return the options, or the backend's defaults if the caller passed another class."""
         return self.spec if isinstance(self.spec, kind) else kind(workers=self.spec.workers)
 
     def ranges(self, workers: int) -> list[range]:
@@ -102,7 +102,7 @@ class BackendOptions:
         return self.factories[ids.start - self.first : ids.stop - self.first]
 
     def named(self, ids: range) -> Iterator[tuple[str, Factory]]:
-        """Yield the same, each with its name for error messages."""
+        """Yield the same factories, each with a name for error messages."""
         named = zip(ids, self.some(ids), strict=True)
         return ((f"the factory of environment {i}", factory) for i, factory in named)
 
@@ -119,7 +119,7 @@ class BackendOptions:
         Args:
             kind: The class of the host, which calls each environment separately.
             ids: The environments.
-            marker: Where to record the running environment, if that is wanted.
+            marker: Where to record the running environment, if it is tracked.
             arguments: The host's other arguments.
         """
         return kind(
@@ -130,7 +130,7 @@ class BackendOptions:
 
 
 class Force(IntEnum):
-    """How hard to end workers."""
+    """How forcefully to end workers."""
 
     NONE = 0
     TERMINATE = 1
@@ -143,9 +143,9 @@ class Port(ABC):
     Attributes:
         worker: The worker's index.
         ids: Its environments.
-        options: What the backend runs.
-        outbox: What :meth:`report` fills.
-        pid: The worker's process; ``None`` if it is this one.
+        options: The options of the backend.
+        outbox: The queue that :meth:`report` fills.
+        pid: The worker's process; ``None`` for a worker in this process.
         exitcode: The exit code of the process, if known.
         closed: The completion of ``close`` has arrived, or the worker was given up.
         death: Why the worker is gone; ``None`` while it is in use.
@@ -155,9 +155,9 @@ class Port(ABC):
 
     # Whether :meth:`collect` returns the completions, instead of the outbox.
     polled: ClassVar[bool] = False
-    # Whether another port can take the place of one whose worker died.
+    # Whether another port can replace a port whose worker died.
     replaceable: ClassVar[bool] = False
-    # Whether steps that were sent are posted by environment, so that each completes by itself.
+    # Whether steps that were sent are posted by environment, so that each completes separately.
     splits: ClassVar[bool] = True
     # What runs the environments, for error messages.
     runner: ClassVar[str] = "it"
@@ -178,11 +178,11 @@ class Port(ABC):
         self.size = len(ids)
         self.options = options
         self.outbox = outbox
-        # Posted and not completed, by number and start: stop and name; and the environments that
-        # completed before the others of their operation.
+        # The stop and name of each posted and uncompleted operation, by number and start; and the
+        # environments that completed before the others of their operation.
         self.pending: dict[tuple[int, int], tuple[int, str]] = {}
         self._early: dict[tuple[int, int], set[int]] = {}
-        # The name of the last operation on all environments, and on those with a later one.
+        # The name of the last operation on all environments, and of later ones on some.
         self._last_name = Make.name
         self._last_names: dict[int, str] = {}
 
@@ -205,24 +205,24 @@ class Port(ABC):
         """End the worker; the completion has the number ``CLOSE``.
 
         Args:
-            force: ``NONE`` asks it to finish its queue and to close its environments. If it has not
+            force: ``NONE`` asks it to finish its queue and close its environments. If it has not
                 ended after some seconds, ``TERMINATE`` follows, and then ``KILL``.
         """
 
     def report(self, item: Completion | BaseException) -> None:
-        """Report a completion, or what ended the worker. Any thread may call this."""
+        """Report a completion, or the error that ended the worker. Any thread may call this."""
         self.outbox.put(self, item)
 
     # ---------------------------------------------------------------- what a backend may override
 
     @classmethod
     def count(cls, spec: BackendSpec) -> int:
-        """Return how many workers to start at most."""
+        """Return the maximum number of workers."""
         return spec.workers or 1
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is left to wait for after ``close``."""
+        """Whether there is nothing more to wait for after ``close``."""
         return self.closed or self.death is not None
 
     @property
@@ -236,49 +236,49 @@ class Port(ABC):
         return None
 
     def kill(self) -> None:
-        """End the worker by force, or give it up: its environments must write no more rows."""
+        """End or abandon the worker; from then on its environments must not write rows."""
 
     def end(self, error: BaseException | None, late: str, *, closing: bool) -> str:
-        """End what is left of the worker, and return why it died.
+        """End the rest of the worker, and return why it died.
 
         Args:
-            error: What ended it, if it was reported.
-            late: Why it is ended by force, if it is.
-            closing: Nobody is interested in details any more.
+            error: The error that ended it, if it was reported.
+            late: Why it is ended by force; empty if it is not.
+            closing: The caller is closing and needs no details.
         """
         self.kill()
         return late if error is None else self.explain(error)
 
     def explain(self, error: BaseException) -> str:
-        """Return why the worker ended by an exception."""
+        """Describe the exception that ended the worker."""
         return f"{self.runner} raised {describe_exception(error)}"
 
     def take(self, item: Any) -> Iterator[Completion]:
-        """Yield the completions in an item of the outbox that is not one itself; settle them.
+        """Yield the completions in an item of the outbox that is not a completion; settle them.
 
         Raises:
-            Exception: What ended the worker.
+            Exception: The error that ended the worker.
         """
         raise NotImplementedError
 
     def release(self) -> None:
-        """End the worker, without waiting: the pool is released, or nobody refers to it."""
+        """End the worker, without waiting: the pool is released or garbage-collected."""
 
     def join(self) -> None:
         """Wait for a worker that is about to end, after :meth:`release`."""
 
     def forget(self) -> bool:
-        """Release what is left of a port that was replaced; return whether nothing is left."""
+        """Release a port that was replaced; return whether it is completely released."""
         return True
 
     # ---------------------------------------------------------------- what a polled port overrides
 
     def collect(self) -> Sequence[Completion]:
-        """Return the completions that have arrived; they are settled."""
+        """Return the completions that have arrived, and settle them."""
         return ()
 
     def news(self) -> bool:
-        """Check quickly whether there may be something to collect, for a caller that spins."""
+        """Check quickly whether there may be completions, for a caller that spins."""
         return False
 
     def waitables(self) -> Mapping[int, int]:
@@ -286,7 +286,7 @@ class Port(ABC):
         return {}
 
     def park(self, envs: int = 1) -> None:
-        """Prepare for the caller's sleep on the waitables: completions must wake it."""
+        """Prepare for the caller's sleep on the waitables: completions must wake the caller."""
 
     def unpark(self) -> None:
         """End the caller's sleep."""
@@ -328,11 +328,11 @@ class Port(ABC):
         return True
 
     def unfinished(self) -> list[tuple[int, int, int, str]]:
-        """Return what is pending in the order of ``post``: number, start, stop and name."""
+        """Return the pending operations in the order of ``post``: number, start, stop and name."""
         return [(*key, *rest) for key, rest in self.pending.items()]
 
     def doing(self) -> dict[int, str]:
-        """Return what each environment does: its oldest pending operation, or ``idle after``."""
+        """Return each environment's oldest pending operation, or ``idle after`` its last one."""
         doing = {i: f"idle after {self._last_names.get(i, self._last_name)}" for i in self.ids}
         for number, start, stop, name in reversed(self.unfinished()):
             early = self._early.get((number, start), ())
@@ -340,7 +340,7 @@ class Port(ABC):
         return doing
 
     def fail(self, problem: WorkerDeath | Failure) -> list[Completion]:
-        """Complete everything that is pending with a problem."""
+        """Complete all pending operations with a problem."""
         completions = []
         for number, start, stop, _ in self.unfinished():
             early = self._early.get((number, start), ())
@@ -354,7 +354,7 @@ class Port(ABC):
 
 
 class RunningHost(Protocol):
-    """A host that runs operations one after the other."""
+    """A host that runs operations one after another."""
 
     @property
     def first(self) -> int: ...
@@ -367,14 +367,14 @@ class RunningHost(Protocol):
 
 
 def open_host(host: Host | RunningHost, number: int = OPEN) -> Completion:
-    """Construct a host's environments; return their descriptions, or what went wrong."""
+    """Construct a host's environments; return their descriptions, or the failures."""
     described, failures = host.make()
     payload = Payload(values={**described}, problems=[*failures])
     return Completion(number, host.first, host.stop, payload)
 
 
 def close_host(host: RunningHost) -> Completion:
-    """Close a host's environments; return what they raised."""
+    """Close a host's environments; return the failures."""
     return closed(host, host.close())
 
 

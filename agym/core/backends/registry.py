@@ -1,6 +1,6 @@
 """Copies Gymnasium's registry from the process that starts workers into the workers.
 
-A factory such as ``lambda: gymnasium.make("My-v0")`` looks its id up in the worker. So the caller's
+A factory such as ``lambda: gymnasium.make("My-v0")`` looks up its id in the worker. So the caller's
 entries are sent with the factories, each time a worker starts::
 
     caller                                                     worker
@@ -8,8 +8,8 @@ entries are sent with the factories, each time a worker starts::
               -- entries with classes, lambdas, ..., each -->  LentSpec: unpickled when it is made
               -- unpicklable entries: an error message ----->  raised when it is made
 
-All entries are sent, since nothing tells Gymnasium's own from changed ones. Gymnasium's take 8 KB
-and 0.2 ms.
+All entries are sent, because Gymnasium's own entries cannot be told from changed ones. They take
+8 KB and 0.2 ms.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from agym.errors import UsageError
 
 
 class Entries(NamedTuple):
-    """The registry, as it is sent.
+    """The registry in the form in which it is sent.
 
     Attributes:
-        plain: One pickle of the entries, by id, that hold only strings, numbers and the like.
-        packed: For each other id, the :data:`NAMES` of its ``EnvSpec``, and its pickle.
+        plain: One pickle of the entries, by id, that contain only strings, numbers and the like.
+        packed: For each other id: the :data:`NAMES` of its ``EnvSpec``, and its pickle.
     """
 
     plain: bytes
@@ -57,7 +57,7 @@ def collect() -> Entries:
         if not isinstance(spec, EnvSpec):
             continue
         names = {name: getattr(spec, name) for name in NAMES}
-        if type(spec) is LentSpec:  # received by this process, and not unpickled yet
+        if type(spec) is LentSpec:  # this process received it, and has not unpickled it yet
             packed[env_id] = names, spec.packed
         elif _holds_only_data(spec):
             plain[env_id] = spec
@@ -85,20 +85,19 @@ def _is_findable(entry_point: Any) -> bool:
     """Return whether a worker can find an entry point by name; imports nothing."""
     if entry_point is None or isinstance(entry_point, str):
         return entry_point is None or is_importable(entry_point.partition(":")[0])
-    # Gymnasium's functions that report environments moved to other packages.
+    # Gymnasium's functions that report that environments have moved to other packages.
     return getattr(entry_point, "__module__", None) == "gymnasium.envs"
 
 
 def refuse_entry(env_id: str, why: str, **_: Any) -> NoReturn:
-    """Stand in for an entry that could not be pickled.
+    """Raise the error of an entry that could not be pickled; it replaces the entry point.
 
     Raises:
         UsageError: Always.
     """
     raise UsageError(
-        f"{env_id!r} cannot be made in a worker, since its registration cannot be sent to another"
-        f" process ({why}): register a class or a function that makes it there, or take"
-        " backend='thread'"
+        f"{env_id!r} cannot be made in a worker, because its registration can't be pickled"
+        f" ({why}): register an importable class or function, or use backend='thread'"
     )
 
 
@@ -113,7 +112,9 @@ class LentSpec(EnvSpec):
     def __getattribute__(self, name: str) -> Any:
         if name in _LATE and type(self) is LentSpec:
             fields = vars(self)
-            # Keep what was set since then; set all before another thread sees an EnvSpec.
+            # Two threads may get here at once. Keep fields that were set since the spec arrived,
+            # and fill in all fields before the class changes: another thread that sees an
+            # ``EnvSpec`` reads them without coming here.
             fields |= vars(pickle.loads(self.packed)) | fields
             self.__class__ = EnvSpec  # type: ignore[assignment]
             fields.pop("packed", None)
@@ -129,9 +130,9 @@ _LATE = frozenset(EnvSpec.__dataclass_fields__) - {*NAMES}
 class WorkerRegistry(dict[str, EnvSpec]):
     """The registry of a worker, in which the caller's entries have priority.
 
-    The caller has already imported what a worker imports, and may have changed entries since then.
-    So a module that registers one of its ids while it is imported here changes nothing, and
-    Gymnasium does not warn that it overrides something.
+    The caller has already imported the modules that a worker imports, and may have changed entries
+    since then. So a module that registers such an id while it is imported here changes nothing, and
+    Gymnasium does not warn that an entry is overridden.
     """
 
     lent: frozenset[str] = frozenset()
@@ -163,8 +164,8 @@ def with_registry(factories: Sequence[Factory], entries: Entries) -> Sequence[Fa
 
 
 def importing(frame: FrameType | None) -> str | None:
-    """Return the module that a thread is importing, by the thread's frame."""
-    # Frames beyond a process's start belong to the process that it was forked from.
+    """Return the module that a thread is importing, given the thread's frame."""
+    # Outer frames of a forked process belong to its parent.
     while frame is not None and frame.f_code is not BaseProcess._bootstrap.__code__:  # type: ignore[attr-defined]
         if frame.f_code.co_name == "<module>":
             name: str | None = frame.f_globals.get("__name__")
@@ -175,19 +176,19 @@ def importing(frame: FrameType | None) -> str | None:
 
 
 def refuse_import() -> None:
-    """Refuse to start workers in a worker that is importing the module that starts them.
+    """Refuse to start workers while a worker imports the module that starts them.
 
     Raises:
         UsageError: A worker is importing a module that makes environments.
     """
     if not isinstance(registration.registry, WorkerRegistry):
         return
-    # A module may start workers in a thread, and wait for that thread.
+    # The module may start workers in a thread, and wait for that thread.
     main = sys._current_frames().get(threading.main_thread().ident or 0)
     module = importing(sys._getframe()) or importing(main)
     if module is not None:
         raise UsageError(
-            f"the module {module!r} makes environments while it is imported: put that into a"
-            " function, or behind `if __name__ == '__main__':`. Worker processes import it too, and"
-            " each of them would start workers of its own"
+            f"the module {module!r} makes environments while it is imported: move that into a"
+            " function, or below `if __name__ == '__main__':`. Worker processes import it, too, and"
+            " each would start more workers"
         )

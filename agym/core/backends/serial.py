@@ -1,8 +1,8 @@
-"""Serial: every environment runs in the caller's thread, one after the other.
+"""Serial: every environment runs in the caller's thread, one after another.
 
-It is the oracle of all tests, the fastest backend for a few cheap environments, and the one to
-debug with. It blocks: ``step`` steps the environments before it returns, also under the async API,
-where environments do not see the caller's event loop (``_system/isolation.py``).
+It is the oracle of all tests, the fastest backend for a few cheap environments, and the best for
+debugging. It blocks: ``step`` steps the environments before it returns, also under the async API.
+There, the caller's event loop is hidden from environments (``_system/isolation.py``).
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class SerialPort(Port):
     def start(self, make: Operation) -> None:
         self._host = self.options.host(SyncHost, self.ids)
         self._completions: list[Completion] = []
-        # Determined once, since asking costs time in each step. Environments that are made while a
-        # loop runs, as in a notebook, are used there too.
+        # Determined once, because each check costs time in every step. Environments that are made
+        # while a loop runs, as in a notebook, are used there, too.
         self._on_loop = not self.options.blocking or asyncio._get_running_loop() is not None
+        # Environments may run for long, so deferred signals are delivered here. Whatever handles a
+        # completion runs outside, where Ctrl-C cannot lose it.
         with Interruptible(), self._hide_loop():
             completion = open_host(self._host, make.number)
         self._completions.append(completion)
@@ -86,13 +88,13 @@ class SerialPort(Port):
 
 
 class SerialPool(Pool):
-    """One port, which exists from the beginning, since it is also the part that steps inline."""
+    """One port, which exists from the start, because it also steps environments inline."""
 
     kind: type[SerialPort] = SerialPort
     inline: SerialPort
     runs_in_caller = True
 
-    # The environments are all there is: they are closed at exit too, and a forked child has them.
+    # There is no worker to lose: environments are closed at exit, and a forked child has a copy.
     finalized = False
 
     def __init__(self, options: BackendOptions) -> None:
@@ -106,4 +108,4 @@ class SerialPool(Pool):
         return False
 
     def release(self) -> None:
-        """Nothing is left."""
+        """Do nothing: there is nothing to release."""

@@ -1,10 +1,10 @@
-"""Spinning: to watch for what is about to come, for a bounded time, instead of sleeping.
+"""Spinning: a thread that waits for a short time watches shared memory instead of sleeping.
 
-A thread that spins yields its core between two looks. On a quiet machine that is the fastest way to
-wait. If another program wants the core, it gets a whole slice of the scheduler with every look,
-which is up to 4 ms, while a thread that sleeps is woken at once. So the two sides of a worker's
-mailbox say when they wrote something, and a thread that spins sees how late it noticed. If that was
-late, it sleeps between steps for a while before it tries to spin again.
+A spinning thread yields its core between two looks. On a quiet machine that is the fastest way to
+wait. If another program wants the core, each yield gives it a whole time slice of the scheduler, up
+to 4 ms, whereas a sleeping thread is woken at once. So both sides of a worker's mailbox record when
+they wrote, and a spinning thread measures how late it noticed. If it was late, it sleeps between
+steps for a while before it tries to spin again.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from collections.abc import Callable
 SPIN_SECONDS = 1e-3
 
 # The same for a caller without an event loop that waits for worker processes, and for workers that
-# have a core each. A caller that yields its core between two looks takes next to nothing from
-# workers that compute on every core; to sleep and be woken costs 5 to 15 % of a batch of this
-# length. A worker that watches while the caller computes finds its caches warm: PPO's rollouts of
+# have a core each. A caller that yields its core between two looks takes almost nothing from
+# workers that compute on every core; sleeping and waking costs 5 to 15 % of a batch of this
+# length. A worker that watches while the caller computes keeps its caches warm: PPO's rollouts of
 # Pong x8 are 12 % faster.
 WATCH_SECONDS = 5e-3
 
 # The part of ``SPIN_SECONDS`` that may block an event loop; then the loop turns between looks.
 HOLD_SECONDS = 100e-6
 
-# A thread that notices something later than this was off its core, which another one had for a
-# slice. On a quiet machine the caller takes up to 0.1 ms from its message to a worker to its next
-# yield, and two workers that the scheduler has left on one core are some 0.5 ms late.
+# A thread that notices later than this was off its core, which another thread had for a time
+# slice. On a quiet machine, the caller takes up to 0.1 ms from its message to a worker to its next
+# yield, and two workers that the scheduler has left on one core are about 0.5 ms late.
 LATE_SECONDS = 1e-3
 
-# How long to sleep instead of spinning after that: first, and at most. An attempt to spin beside a
-# busy program costs 4 ms.
+# How long to sleep instead of spinning after that: at first, and at most. An attempt to spin while
+# another program is busy costs 4 ms.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 1.28
 
-# After waits of this many seconds in all that were not late, the next pause is the first, short one
-# again. Other time does not count: while the caller learns from a rollout, nothing shows whether
-# the cores are crowded.
+# After waits of this many seconds in total that were not late, the next pause is the first, short
+# one again. Other time does not count: while the caller learns from a rollout, nothing shows
+# whether the cores are crowded.
 CALM_SECONDS = 0.1
 
-# Rough cost of waking a sleeper: without it, a wait that slept would be this much shorter.
+# Rough cost of waking a sleeper: a wait that slept would have been this much shorter.
 WAKE_SECONDS = 50e-6
 
 if hasattr(os, "sched_yield"):
@@ -54,23 +54,23 @@ else:
 
 
 class SpinPolicy:
-    """Decides whether to spin: if recent waits were shorter than its limit, and none was late.
+    """Decides whether to spin: only if recent waits were shorter than its limit, and none was late.
 
     Attributes:
         limit: How long to spin before sleeping, in seconds.
-        crowded_until: No spinning before this time of ``perf_counter``, after a wait that was late.
+        crowded_until: After a late wait, no spinning before this time of ``perf_counter``.
     """
 
     def __init__(self, limit: float = SPIN_SECONDS) -> None:
         self.limit = limit
         self.crowded_until = 0.0
         self._expected = 0.0
-        self._pause = FIRST_PAUSE_SECONDS  # the length of the next one
+        self._pause = FIRST_PAUSE_SECONDS  # the length of the next pause
         self._calm = 0.0  # seconds of spinning since the last pause
         self._latest: tuple[float, float, float, bool] | None = None
 
     def spin(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Spin for at most ``seconds``, or the limit; return whether it became ready."""
+        """Spin for at most ``seconds``, or the limit; return whether ``ready`` became true."""
         now = time.perf_counter()
         if not self.worth_spinning(now):
             return False
@@ -87,20 +87,20 @@ class SpinPolicy:
         return self._expected <= self.limit and now >= self.crowded_until
 
     def note(self, begun: float, ended: float, *, slept: bool, due: float = 0.0) -> None:
-        """Note a wait; times are those of ``perf_counter``.
+        """Store the times of a wait, by ``perf_counter``.
 
         Args:
-            begun: When it began.
-            ended: When it ended.
-            slept: Whether it ended in sleep.
-            due: When it could have ended, 0 if that is unknown.
+            begun: When the wait started.
+            ended: When the wait ended.
+            slept: Whether the wait ended in sleep.
+            due: When the wait could have ended, 0 if unknown.
         """
         self._latest = begun, ended, due, slept
 
     def learn(self) -> None:
-        """Learn from the wait that was noted last.
+        """Learn from the last wait.
 
-        Do that when nobody waits for this thread, so not at once after the wait.
+        Called at the start of the next wait: right after a wait, another process needs this thread.
         """
         if self._latest is None:
             return
@@ -110,15 +110,17 @@ class SpinPolicy:
         if slept:
             seconds -= WAKE_SECONDS
         elif due > begun and ended - due > LATE_SECONDS:
+            # ``due`` is the time that the other process wrote with its news. The clock is the same
+            # for all processes, so the difference is the time that this thread was off its core.
             self._pause_spinning(ended)
         else:
             self._calm += seconds
         self._expected += (seconds - self._expected) / 8
 
     def _pause_spinning(self, now: float) -> None:
-        """Do not spin until a pause is over, which is twice as long as the one before.
+        """Do not spin during a pause, which is twice as long as the previous pause.
 
-        If spinning went well for long enough since then, it is as short as the first one.
+        If spinning has worked for long enough since then, it is as short as the first pause.
         """
         if self._calm > CALM_SECONDS:
             self._pause = FIRST_PAUSE_SECONDS

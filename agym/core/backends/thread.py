@@ -1,11 +1,12 @@
-"""Thread: environments run in threads of this process, for those that wait or release the GIL.
+"""Thread: environments run in threads of this process, for code that waits or releases the GIL.
 
 A worker thread runs the same loop as a worker process, but operations come through a queue instead
-of a mailbox, since nothing has to be packed within one process. Only this thread touches its
+of a mailbox, because nothing has to be pickled within one process. Only this thread uses its
 environments, from their construction until they are closed.
 
-A thread cannot be killed. A thread that misses a deadline is abandoned, and a new one replaces it.
-Once its environment returns, the abandoned thread may write no row; its completions are dropped.
+A thread cannot be killed. A thread that misses a deadline is abandoned, and a new thread replaces
+it. Once its environment returns, the abandoned thread must not write rows; its completions are
+dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from agym.core.protocol.messages.failures import Failure
 from agym.core.protocol.messages.operations import Operation
 from agym.core.protocol.table import SlotTable
 
-# Without ``workers``, each environment gets a thread of its own, up to this many.
+# Without ``workers``, each environment gets its own thread, up to this many.
 MAX_THREADS = 256
 
 
@@ -30,7 +31,11 @@ class AbandonedThread(Exception):
 
 
 class WriteGuard:
-    """Permission to write rows; it can be withdrawn at any time but not during a write.
+    """Permission to write rows. It can be withdrawn at any time, except during a write.
+
+    The abandoned thread and its replacement write the same rows. Without the lock, the environment
+    could return just as the deadline passes: the thread would pass the check, lose the GIL, and
+    then write over the replacement's rows.
 
     Attributes:
         withdrawn: Whether it was withdrawn.
@@ -43,7 +48,7 @@ class WriteGuard:
         self.closing = threading.Event()
 
     def __enter__(self) -> None:
-        """Begin to write.
+        """Start to write.
 
         Raises:
             AbandonedThread: The permission was withdrawn.
@@ -57,20 +62,20 @@ class WriteGuard:
         self._lock.release()
 
     def withdraw(self) -> None:
-        """Forbid writes from now on; waits for a write in progress."""
+        """Forbid further writes; wait for a write in progress, which only copies a row."""
         self.closing.set()
         with self._lock:
             self.withdrawn = True
 
 
 class ThreadPort(Port):
-    """A thread, which refers to its port but never to the pool: so collecting that ends it.
+    """A worker thread. It refers to its port but not to the pool, so that the pool can be garbage.
 
     Attributes:
-        inbox: Operations and tables for the thread; ``None`` to end.
-        guard: Its permission to write rows.
+        inbox: Operations and tables for the thread; ``None`` ends it.
+        guard: The thread's permission to write rows.
         marker: The id of the running environment, plus one.
-        host: Its host, which only the thread uses.
+        host: The host, which only the thread uses.
     """
 
     replaceable = True
@@ -94,7 +99,7 @@ class ThreadPort(Port):
         self.guard = WriteGuard()
         self.marker = [0]
         self.host = self._make_host()
-        # A daemon, since a thread that hangs cannot be killed and must not keep Python alive.
+        # A daemon: a hanging thread cannot be killed, and must not keep Python alive.
         self.thread = threading.Thread(
             target=self._work, args=(make.number,), name=f"agym-{self.ids.start}", daemon=True
         )
@@ -107,9 +112,9 @@ class ThreadPort(Port):
         self.inbox.put(operation)
 
     def _work(self, number: int) -> None:
-        """Run the thread, and report what ends it early.
+        """Run the thread, and report the error that ends it early.
 
-        That is never an exception of an environment, because the host catches those.
+        That is never an exception of an environment, because the host catches them.
         """
         try:
             self._serve(number)
@@ -127,6 +132,8 @@ class ThreadPort(Port):
         if made.payload and any(each.render_mode for each in made.payload.values.values()):
             lock_polygons()
         self.report(made)
+        # Check ``withdrawn`` after ``get``: operations may be queued ahead of the ``None`` that
+        # ``kill`` puts, and an abandoned thread must not run them.
         while (item := self.inbox.get()) is not None and not self.guard.withdrawn:
             if isinstance(item, SlotTable):
                 host.attach(item)
@@ -135,16 +142,17 @@ class ThreadPort(Port):
 
     @property
     def running(self) -> int | None:
-        mark = self.marker[0]  # read once, because the thread may still change it
+        mark = self.marker[0]  # read once: the thread may change it between two reads
         return mark - 1 if mark else None
 
     def kill(self) -> None:
         """Abandon the thread."""
+        # Withdraw first: the ``None`` only wakes a thread that waits for its next operation.
         self.guard.withdraw()
         self.inbox.put(None)
 
     def close(self, force: Force = Force.NONE) -> None:
-        """Ask the thread to end, or give it up: it ends when its environment returns."""
+        """Ask the thread to end; with ``KILL``, do not wait until its environment returns."""
         self.guard.closing.set()
         self.inbox.put(None)
         if force is Force.KILL:

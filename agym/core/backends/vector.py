@@ -1,11 +1,11 @@
 """Vector: each worker's environments are one ``gymnasium.vector.VectorEnv``.
 
-It runs on a thread, so that the caller's loop stays free while it steps: code worth batching mostly
+It runs in a thread, so that the caller's loop stays free while it steps: code worth batching mostly
 releases the GIL. The thread constructs, uses and closes it, unless the caller constructed it.
 Otherwise this is the thread backend, which also handles a ``VectorEnv`` that hangs.
 
-The environments of a worker do everything together. What some of them cannot do without the others
-is refused before anything is sent.
+The environments of a worker do everything together. An operation on some of them that needs the
+others is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from agym.core.protocol.messages.operations import (
     Save,
 )
 
-# Allowed on some environments: it is done for all, and the results of some are returned.
-ASKED_OF_SOME = (Render, Call, GetAttr, Save, Load)
+# Allowed on some environments: the host runs it for all, and returns the results of some.
+ALLOWED_FOR_SOME = (Render, Call, GetAttr, Save, Load)
 
 
 class VectorPort(ThreadPort):
     """Runs one ``VectorEnv`` in a thread."""
 
-    # A worker's part of sent steps is one step, also if its completions are received one by one.
+    # A worker's part of a sent step is one step, even if its completions are received separately.
     splits = False
 
     host: VectorHost
@@ -62,7 +62,7 @@ class VectorPool(Pool):
         self.env_groups = self.ranges
 
     def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
-        if isinstance(message, ASKED_OF_SOME):
+        if isinstance(message, ALLOWED_FOR_SOME):
             return None
         seeds = message.seeds if isinstance(message, Reset) else None
         seed_of = dict.fromkeys(ids) if seeds is None else dict(zip(ids, seeds, strict=True))
@@ -73,16 +73,16 @@ class VectorPool(Pool):
             if asked and isinstance(message, Reset):
                 reason = self._traits_of(port).unsupported_reset(whole, asked)
             elif asked and not whole:
-                reason = "are one VectorEnv: name all of them"
+                reason = "are one VectorEnv: include all of them"
             if reason is not None:
                 return (
                     f"{message.name}: {name_range(port.ids)} {reason}, or use"
-                    " backend='serial' or 'process', which step each environment separately"
+                    " backend='serial' or 'process', which steps each environment separately"
                 )
         return None
 
     def _traits_of(self, port: VectorPort) -> Traits:
-        # A replacement may not have made its environments yet.
-        self._traits = port.host.found or self._traits
+        # A replacement may not have made its environments yet; they are like its predecessor's.
+        self._traits = port.host.known_traits or self._traits
         assert self._traits is not None
         return self._traits

@@ -1,1 +1,1 @@
-"""The caller's side of agym: decides and changes state, and never awaits or blocks."""
+"""The caller's side: decides what to send, keeps all state, and never awaits or blocks."""

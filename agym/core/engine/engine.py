@@ -1,14 +1,14 @@
-"""The engine: the calls of an API, for sync and async callers alike. Nothing here awaits.
+"""The engine: the calls of an API, sync and async. Nothing here awaits.
 
-APIs use the methods below, and :class:`Life`, which opens and closes; plug-ins use the tap. The
-other parts, which carry the calls out, are the engine's own, and none refers back to it::
+APIs use the methods below, and :class:`Life` to open and close; plug-ins use the tap. The other
+parts do the work, are private to the engine, and hold no reference to it::
 
     Dispatcher   sends operations, each as soon as its rows are free
     Collector    takes in completions, and ends calls
     InlineSteps  steps everything in the caller's thread instead
-    Recovery     what a fault does to the environments
-    Life         opening and closing
-    Tap          what plug-ins may see and do
+    Recovery     replaces environments and workers after a fault
+    Life         opens and closes the environments
+    Tap          the interface for plug-ins
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Engine:
     Attributes:
         num_envs: Number of environments.
         backend: Runs the environments.
-        life: Opens and closes them, and says what they are like.
+        life: Opens and closes them, and describes them.
         hooks: The hooks, called on steps, resets and the caller's waits.
-        traffic: Times some steps, and what the caller waits for.
+        traffic: Times some steps, and the caller's waits.
         poll: Takes in all completions since the last call; tickets become done.
         expire: Expires the calls whose deadline has passed; returns the seconds until the next one.
-        step_inline: Steps all environments in this thread, and returns the result itself if it
-            can; see :meth:`InlineSteps.step`. ``None`` if the backend cannot, or with recycling.
+        step_inline: Steps all environments in the caller's thread, and returns the result directly
+            if possible; see :meth:`InlineSteps.step`. ``None`` if the backend cannot, or recycles.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Engine:
         Args:
             backend: The backend that runs the environments.
             timeout: Deadline of one operation, in seconds.
-            copy: Give batches away, instead of views of a plane.
-            policy: What to do about faults.
+            copy: Return batches that the caller owns, not views of a plane.
+            policy: How faults are handled.
         """
         policy = policy or FaultPolicy()
         recycle = backend.recycle
@@ -94,7 +94,7 @@ class Engine:
         self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
         recycling = None
         if recycle is not None:
-            # A late import, because few programs recycle workers.
+            # Imported here because few programs recycle workers.
             from agym.core.engine.faults.recycling import Recycling
 
             recycling = Recycling(recycle, dispatcher, rows, backend, recovery)
@@ -107,7 +107,7 @@ class Engine:
         self.poll_for = collector.poll_for
         self.expire = collector.expire
         self.traffic = collector.traffic
-        # Nothing follows steps: no deadline, recovery or recycling; and they are not inline.
+        # The short way for steps needs no deadline, recovery or recycling, and no inline backend.
         followed = timeout is not None or policy.mode != "raise" or recovery.follows
         self._plain = not followed and recycling is None and backend.inline is None
         self.step_inline: Callable[[Any], StepResult[Any] | Ticket | None] | None = None
@@ -116,18 +116,18 @@ class Engine:
         self.life = Life(collector)
 
     def tap(self, waiter: Any, pages: list[Any]) -> Tap:
-        """Return what plug-ins see of the environments, which are open.
+        """Return the interface for plug-ins to the open environments.
 
         Args:
-            waiter: That of the API.
-            pages: Where the live page is put, to be closed before the environments.
+            waiter: The waiter of the API.
+            pages: A list for the live page, which is closed before the environments.
         """
         return Tap(self.ask, self._collector, self.life, waiter, pages)
 
     def allow_unreset_steps(self, cut: Cut | None = None) -> None:
-        """Allow steps before the first reset, as Gymnasium's vector environments and SB3's do.
+        """Allow steps before the first reset, like Gymnasium's and SB3's vector environments.
 
-        Of batches of actions, pass on what ``cut`` makes of them.
+        ``cut`` splits batches of actions that are passed on unchanged.
         """
         self._status.mark_ready(self._all)
         self.life.opened().batches.cut = cut
@@ -138,13 +138,13 @@ class Engine:
         """Step all environments, or some of them.
 
         Raises:
-            UsageError: Wrong number, shape or dtype of actions, only a part of a group, or an
-                ``out`` that cannot take the result.
-            BusyError: An environment has a step in flight, or one that was not received.
+            UsageError: Wrong number, shape or dtype of actions, only part of a group, or an ``out``
+                that does not fit the result.
+            BusyError: An environment has a step in flight, or an unreceived result.
             ResetNeededError: An environment must be reset first.
         """
         if self.step_inline is not None and env_ids is None and out is None:
-            with Interruptible():  # the caller may defer signals, but environments get them
+            with Interruptible():  # the caller may defer signals, but Ctrl-C must reach env code
                 outcome = self.step_inline(actions)
             if isinstance(outcome, Ticket):
                 return outcome
@@ -157,19 +157,19 @@ class Engine:
         target = self._target(out, env_ids)
         ids, parts = self._write(actions, env_ids)
         if env_ids is not None and [*ids] != [*env_ids]:
-            raise UsageError(f"env_ids of a step must ascend, as its results do: {env_ids!r}")
+            raise UsageError(f"env_ids of a step must be in ascending order: {env_ids!r}")
         for hook in self.hooks.all if ids else ():
-            hook.before_step(ids)  # what a hook dispatches gets a lower number
+            hook.before_step(ids)  # operations that a hook dispatches get a lower number
         assert self._rows.opened is not None
         plane = self._rows.opened.batches.choose_plane(ids, target)
         message = plain_step(plane) if parts is None else Step(plane, parts)
         return self._dispatch(message, ids, plane, out=target)
 
     def _step_alone(self, actions: Any) -> Ticket | None:
-        """Step all environments, if nothing else is under way and nothing follows the step.
+        """Step all environments, if nothing else is under way and the step needs no follow-up.
 
-        Nearly all steps are such, and in a training loop this code is not in the caches: so the
-        usual step runs through as little of it as possible.
+        Nearly all steps take this path. A training loop evicts this code from the CPU caches
+        between two steps, so the path is kept short.
         """
         dispatcher, collector = self._dispatcher, self._collector
         opened = self._rows.opened
@@ -186,21 +186,21 @@ class Engine:
         plane = opened.batches.choose_plane(self._all)
         message = plain_step(plane) if parts is None else Step(plane, parts)
         number, traffic = next(dispatcher.numbers), self.traffic
-        traffic.left -= 1
-        if traffic.returned or not traffic.left:
-            traffic.begin(number)
-        return dispatcher.begin_alone(number, message)
+        traffic.until_sample -= 1
+        if traffic.returned or not traffic.until_sample:
+            traffic.start(number)
+        return dispatcher.start_alone(number, message)
 
     def send(self, actions: Any, env_ids: Sequence[int] | None, ready: ReadyQueue) -> None:
         """Step environments, in any order of ids; each enters ``ready`` when its step has ended.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
-            BusyError: An environment has a step in flight, or one that was not received.
+            BusyError: An environment has a step in flight, or an unreceived result.
             ResetNeededError: An environment must be reset first.
         """
         if env_ids is not None and not len(env_ids):
-            return  # a send/recv loop with no environments left
+            return  # a send/recv loop whose environments have all finished
         sent = self._collector.sent
         self.life.opened()
         self.poll()
@@ -214,13 +214,15 @@ class Engine:
             sent.drop(ids, ready)
             raise
         if self.backend.runs_in_caller:
-            self.poll()  # another thread may sleep until these have ended
+            # The steps ran inside ``submit``. Another thread may be asleep in ``recv`` for them,
+            # and nothing but this poll wakes that thread.
+            self.poll()
 
     def expect(self, ready: ReadyQueue, count: int, deadline: float | None) -> Receiver:
-        """Begin to wait for a batch: the receiver is done when there is one, or at the deadline.
+        """Start to wait for a batch: the receiver is done when there is one, or at the deadline.
 
         Raises:
-            NothingSentError: There is no step that was sent and not received.
+            NothingSentError: No sent step is waiting to be received.
         """
         self.life.opened()
         self.poll()
@@ -230,14 +232,14 @@ class Engine:
         return receiver
 
     def leave(self, receiver: Receiver) -> None:
-        """End the wait that :meth:`expect` began."""
+        """End the wait that :meth:`expect` started."""
         self._collector.sent.leave(receiver)
 
     def receive(self, receiver: Receiver, most: int | None) -> Batch | None:
-        """Take a batch; ``None`` if another call took it and there is time to wait again.
+        """Return a batch; ``None`` if another call took it and there is time to wait again.
 
         Raises:
-            EnvError: An environment raised. The results of the others stay for the next call.
+            EnvError: An environment raised. The other results stay for the next call.
         """
         receiver.result()
         opened = self.life.opened()
@@ -264,7 +266,7 @@ class Engine:
 
         Args:
             seed: See :func:`~agym.core.protocol.arguments.parse_seeds`.
-            options: For all environments, where a ``reset_mask`` selects environments; or
+            options: For all environments, with an optional ``reset_mask`` that selects some; or
                 ``PerEnvOptions``, for single environments and this reset only.
             env_ids: The environments, ``None`` for all.
             about: The environments whose latest observations to return, ``None`` for all.
@@ -286,10 +288,10 @@ class Engine:
         return self._start(message, ids, about, target)
 
     def snapshot(self, env_ids: Sequence[int] | None = None) -> Ticket:
-        """Take the states of environments; the value is an ``EnvState`` or a reason for each.
+        """Take the states of environments; the value is a list of ``EnvState`` or reasons (str).
 
         Raises:
-            ResetNeededError: One was not reset, or raised since.
+            ResetNeededError: An environment was not reset, or has raised since.
         """
         ids = parse_env_ids(env_ids, self.num_envs)
         message = Save([BESIDE] * len(ids), registered())
@@ -313,24 +315,26 @@ class Engine:
     def _start(
         self, message: Message, ids: Ids, about: Ids | None, out: OutTarget | None = None
     ) -> Ticket:
-        """Send what starts or continues episodes."""
+        """Send a message that starts or continues episodes."""
         assert self._rows.opened is not None
         plane = self._rows.opened.batches.choose_plane(ids, out)
         ticket = self._dispatch(message.at(plane), ids, plane, out=out, about=about or self._all)
-        self._status.mark_ready(ids)  # a step may be sent before this has ended
+        # The reset is queued ahead of any later step of the same environments, so a step may be
+        # sent before the reset has ended.
+        self._status.mark_ready(ids)
         return ticket
 
     @property
     def envs_until_wake(self) -> int:
-        """How many environments must complete something before there is anything to be done."""
+        """How many environments must complete something before the caller has to wake up."""
         if len(self._dispatcher.tickets) != 1:
-            return 1  # one may end before the others, or leave rows for another
+            return 1  # any of the tickets may end first, or free rows that another waits for
         (ticket,) = self._dispatcher.tickets.values()
         whole = ticket.kind is Step and ticket.ready is None and ticket.deadline is None
         return max(1, ticket.remaining) if whole else 1
 
     def step_buffer(self, steps: int) -> StepBuffer:
-        """Make memory for some steps, which hosts write into directly.
+        """Make memory for ``steps`` steps, which hosts write into directly.
 
         Raises:
             UsageError: Observations have no fixed size.
@@ -340,13 +344,13 @@ class Engine:
         return opened.buffers.make(steps, opened.batches.in_use | flying)
 
     def ask(self, message: Message, env_ids: Sequence[int] | None = None) -> Ticket:
-        """Dispatch a message whose result is a list of values: a render, a call, an attribute."""
+        """Dispatch a message that returns a list of values: a render, a call, an attribute."""
         ids = parse_env_ids(env_ids, self.num_envs)
         self._check(message, ids)
         return self._dispatch(message, ids)
 
     def close_env(self, env_id: int) -> Ticket:
-        """Close one environment after the operations it has queued. Idempotent."""
+        """Close one environment after its queued operations. Idempotent."""
         if env_id in self._status.closed_envs:
             return self.ask(CloseEnv(), ())
         ticket = self.ask(CloseEnv(), (env_id,))
@@ -357,7 +361,7 @@ class Engine:
         """Replace environments, by default those that are lost.
 
         Raises:
-            BusyError: An operation of one of them is under way.
+            BusyError: An operation of such an environment is under way.
         """
         self.life.opened()
         self.poll()
@@ -371,7 +375,7 @@ class Engine:
             busy = set(ids).intersection(other.ids).difference(self._status.lost)
             if busy and not other.done:
                 raise BusyError(
-                    f"environment {min(busy)} is busy with {other.message.name}: await that first",
+                    f"environment {min(busy)} is busy with {other.message.name}; wait for it first",
                     "restart",
                 )
         loads = self._recovery.restart(ids)
@@ -389,10 +393,10 @@ class Engine:
     # ---------------------------------------------------------------- progress
 
     def look_after(self) -> None:
-        """Notice workers that died and calls that are late.
+        """Check for dead workers and late calls.
 
-        A caller that sleeps notices them as it wakes. One that always finds the results of fast
-        environments never sleeps, and so calls this now and then.
+        A caller that sleeps checks them when it wakes. A caller that spins and always gets its
+        results in time never sleeps, so it calls this now and then.
         """
         if self._rows.opened is None:
             return
@@ -403,7 +407,11 @@ class Engine:
     # ---------------------------------------------------------------- checks
 
     def refuse_in_place(self, env_ids: Sequence[int] | None) -> None:
-        """Refuse environments that another thread is stepping in place, without waiting for it.
+        """Refuse environments that another thread is stepping inside its call of the backend.
+
+        The caller holds no lock: the other thread keeps the lock for the whole step, so waiting
+        for the lock would hide the mistake that this error reports. One read of ``in_place`` is
+        atomic, and a stale value only means that the ordinary checks under the lock decide.
 
         Raises:
             BusyError: An environment is being stepped.
@@ -415,7 +423,7 @@ class Engine:
                     raise BusyError(STEPPING.format(i))
 
     def _check(self, message: Message, ids: Ids, *, ready: bool = False) -> None:
-        """Refuse environments that accept no operations any more, or are not ``ready`` to step."""
+        """Refuse environments that accept no more operations, or are not ``ready`` to step."""
         self.life.opened()
         self._status.check(ids)
         if ready:
@@ -423,16 +431,16 @@ class Engine:
         self._check_groups(message, ids)
 
     def _check_groups(self, message: Message, ids: Ids) -> None:
-        """Refuse what some environments of a group cannot do without the others."""
+        """Refuse a message for part of a group that only the whole group supports."""
         reason = self.backend.reason_unsupported(message, ids)
         if reason is not None:
             raise UsageError(reason)
 
     def _target(self, out: Any, env_ids: Sequence[int] | None) -> OutTarget | None:
-        """Check what is to take a result.
+        """Check the caller's ``out=``.
 
         Raises:
-            UsageError: It cannot.
+            UsageError: The arrays do not fit.
             BusyError: It is a step of a step buffer that is still being written.
         """
         if out is None:
@@ -444,8 +452,8 @@ class Engine:
             tickets = self._dispatcher.tickets.values()
             if any(ticket.plane == target.plane for ticket in tickets):
                 raise BusyError(
-                    "this step of the step buffer is still being written: await that first, or"
-                    " take another"
+                    "this step of the step buffer is still being written: wait for that step"
+                    " first, or use another"
                 )
         return target
 
@@ -460,7 +468,7 @@ class Engine:
             self._status.check(ids)
             self._collector.check_steppable(ids)
         opened = self._rows.opened
-        assert opened is not None  # or these checks had raised
+        assert opened is not None  # otherwise the checks above have raised
         if env_ids is None:
             return ids, opened.batches.write_all(actions)
         if len(ids) < self.num_envs:
@@ -476,13 +484,13 @@ class Engine:
         out: OutTarget | None = None,
         about: Ids = (),
     ) -> Ticket:
-        """Send a message; ``plane`` is that of the rows that it writes."""
+        """Send a message; ``plane`` receives the rows that it writes."""
         dispatcher, traffic = self._dispatcher, self.traffic
         ticket = Ticket(next(dispatcher.numbers), message, ids)
         ticket.plane, ticket.ready, ticket.out, ticket.about = plane, ready, out, about
         if plane == BESIDE:
             ticket.planes = {}
-        if not ids:  # a call with ``env_ids=[]``: it reaches no backend
+        if not ids:  # a call with ``env_ids=[]`` sends nothing
             self._collector.end(ticket)
             return ticket
         if dispatcher.deadlines.timeout is not None or self._recovery.policy.mode != "raise":
@@ -490,9 +498,9 @@ class Engine:
             dispatcher.deadlines.start(ticket)
         if ticket.kind is Step:
             if dispatcher.queues.idle and ready is None:
-                traffic.left -= 1
-                if traffic.returned or not traffic.left:
-                    traffic.begin(ticket.number)
+                traffic.until_sample -= 1
+                if traffic.returned or not traffic.until_sample:
+                    traffic.start(ticket.number)
         elif message.starts:
             for hook in self.hooks.all:
                 hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is Load)

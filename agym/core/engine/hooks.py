@@ -1,8 +1,8 @@
-"""Hooks, which are called while steps are under way, for example to record a video.
+"""Hooks: callbacks on steps, resets and waits, for example to record a video.
 
-A step without hooks pays one test in each place that calls hooks. Hooks must be fast, except for
-those that hold results back. They run in a thread of the caller's, ``after_step`` in any that waits
-for environments at that moment, and ``after_removal`` in the one that removes the hook.
+A step without hooks pays one test at each place that calls hooks. Hooks must be fast, except for
+hooks that hold results back. They run in a thread of the caller: ``after_step`` in any thread that
+waits for environments at that moment, ``after_removal`` in the thread that removes the hook.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Hook:
         >>> int(hook.ended) > 10
         True
 
-    A hook runs in the caller's thread, inside of the caller's calls: be fast, and don't raise. All
-    ids are those of the whole, also for a group of ``split``.
+    A hook runs in the caller's thread, inside the caller's calls: be fast, and don't raise. All
+    ids are those of the whole set, also for a group of ``split``.
 
     Attributes:
         follows_steps: Whether it needs ``before_step`` or ``after_step`` of every step. Without
-            such a hook, a step of ``serial`` may take the inline way.
+            such a hook, a step of ``serial`` may run inline.
     """
 
     follows_steps: ClassVar[bool] = True
@@ -66,25 +66,25 @@ class Hook:
         """
 
     def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
-        """Called after the caller waited for an operation, but not if that had ended before.
+        """Called after the caller waited for an operation; not if the result was there at once.
 
         Args:
             name: Name of the operation.
-            begun: When the caller began to wait, in seconds of ``perf_counter``.
+            begun: When the caller started to wait, in seconds of ``perf_counter``.
             ended: When it stopped waiting.
-            in_task: Whether a task of an event loop waited, or else a thread.
+            in_task: Whether a task of an event loop waited; otherwise a thread did.
         """
 
     @property
     def holds(self) -> bool:
-        """Whether it may hold results of steps back; otherwise it is not asked to."""
+        """Whether it may hold results of steps back; if not, ``hold`` is not called."""
         return False
 
     def hold(self, end: float | None) -> None:
         """Block the thread that is about to return the result of steps.
 
         Args:
-            end: ``time.monotonic()`` at which the result must be returned, ``None`` for never.
+            end: ``time.monotonic()`` at which the result must be returned, ``None`` for no limit.
         """
 
     def holding(self, end: float | None) -> Generator[Any, None, None]:
@@ -92,7 +92,7 @@ class Hook:
         yield from ()
 
     def after_removal(self) -> None:
-        """Called after the hook was removed; it must release the callers that it holds."""
+        """Called after the hook was removed; it must release all callers that it blocks."""
 
 
 class Hooks:
@@ -100,13 +100,15 @@ class Hooks:
 
     Attributes:
         all: The hooks, in the order of calls.
-        follow_steps: Whether each step must call any of them.
+        follow_steps: Whether each step must call a hook.
     """
 
     def __init__(self) -> None:
         self.all: tuple[Hook, ...] = ()
         self.follow_steps = False
-        self._lock = threading.Lock()  # a live page attaches and detaches in its own thread
+        # A live page adds and removes its hook in its own thread. Readers take no lock: ``all`` is
+        # an immutable tuple that is replaced as a whole, so a loop over it sees old or new hooks.
+        self._lock = threading.Lock()
 
     def add(self, hook: Hook, *, first: bool = False) -> None:
         """Add a hook at the end, or as the first. Idempotent."""
@@ -117,16 +119,16 @@ class Hooks:
     def remove(self, hook: Hook) -> None:
         """Remove a hook. Idempotent."""
         with self._lock:
-            found = hook in self.all
+            present = hook in self.all
             self._set(tuple(other for other in self.all if other is not hook))
-        if found:
+        if present:
             hook.after_removal()
 
     def _set(self, hooks: tuple[Hook, ...]) -> None:
         self.all = hooks
         self.follow_steps = any(hook.follows_steps for hook in hooks)
 
-    # What waiters call; the engine calls each hook itself.
+    # Called by the waiters. The engine loops over ``all`` itself.
 
     def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
         for hook in self.all:

@@ -1,6 +1,6 @@
-"""The life of a set of environments, from opening to the end of its workers.
+"""The life of a set of environments, from opening until the workers have ended.
 
-It also says what the environments are like, and what is known of their run.
+It also describes the environments, and reads their statistics.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from agym.errors import ClosedError
 GRACE_SECONDS = (5.0, 1.0, 1.0)
 FAST_CLOSE_SECONDS = (1.0, 0.3, 0.3)
 
-# Whoever was late, and has slept since then, tries to spin again, which may go well for so long.
+# After a late wake-up and some sleep, a caller tries to spin again. The cores count as crowded for
+# this many seconds after that time.
 CROWDED_SECONDS = 0.1
 
 CLOSED = "the environments are closed: make new ones"
 NOT_OPEN = "the environments are not open yet: use `async with` or `await` first"
 FORKED = (
-    "these environments belong to the process that this one was forked from, and are usable"
-    " there alone: make new ones here"
+    "these environments belong to the parent of this forked process, and work only there: make"
+    " new ones here"
 )
 
 
@@ -40,9 +41,9 @@ class Life:
 
     Attributes:
         notices: Warnings for the caller.
-        released: Nothing is left to close.
+        released: Everything is released; nothing remains to close.
         restored: Whether snapshots were restored.
-        last_stats: The statistics at the moment of closing.
+        last_stats: The statistics at the time of closing.
     """
 
     released = False
@@ -63,7 +64,7 @@ class Life:
         abandon_in_forks(self)
         with os_errors_as_usage_errors("the environments cannot be made"):
             self._backend.start()
-        if self._backend.shared:  # while its workers start
+        if self._backend.shared:  # runs while the workers start
             self._collector.traffic.follow_cores()
         self._collector.poll()
         return ticket
@@ -72,10 +73,10 @@ class Life:
         """Ask the workers to close, then terminate them, then kill them.
 
         Args:
-            fast: Wait only briefly for environments, since the program is ending.
+            fast: Wait only briefly, because the program is ending.
 
         Yields:
-            The ticket to wait for, and how many seconds at most before the next measure.
+            The ticket to wait for, and how many seconds to wait before the next, harsher step.
         """
         if self.closed:
             return
@@ -87,7 +88,7 @@ class Life:
         self._collector.recovery.fault_log.log_left_out()
         self._collector.status.all_ready = False
         for ticket in self._collector.tickets:
-            ticket.finish(error=ClosedError("the environments were closed meanwhile"))
+            ticket.finish(error=ClosedError("the environments were closed during this call"))
         closing = self._dispatcher.tickets[CLOSE] = Ticket(CLOSE, Close(), self._all)
         self._collector.closing = closing
         seconds = FAST_CLOSE_SECONDS if fast else GRACE_SECONDS
@@ -99,7 +100,7 @@ class Life:
                 return
 
     def release(self) -> None:
-        """Release what is left. The caller's views of the slot table keep its memory alive."""
+        """Release all memory. The caller's views of the slot table keep its memory alive."""
         self._backend.release()
         self._dispatcher.close()
         self._collector.rows.opened = None
@@ -108,7 +109,7 @@ class Life:
     def discard(self, *, close: bool = False) -> None:
         """Drop all calls under way without finishing them: the interpreter shuts down.
 
-        With ``close``, closing follows; else the environments are closed as they are.
+        With ``close``, the caller closes next; without, the environments count as closed.
         """
         self._dispatcher.tickets.clear()
         self._collector.sent.receivers.clear()
@@ -122,7 +123,8 @@ class Life:
             return
         self._forked = True
         for ticket in self._collector.tickets:
-            ticket.done = True  # no callbacks: whoever waits for it is in the parent
+            # No callbacks: the tasks and threads that wait for this ticket exist in the parent.
+            ticket.done = True
             ticket.error = ClosedError(FORKED)
         self._dispatcher.tickets.clear()
         self._end()
@@ -148,7 +150,7 @@ class Life:
         return opened
 
     def description(self, env_id: int = 0) -> Description:
-        """Return what an environment is like; known once it was opened."""
+        """Return the description of an environment; known once it was opened."""
         return self._collector.rows.described[env_id]
 
     @property
@@ -172,7 +174,7 @@ class Life:
         return self.read_stats()
 
     def read_stats(self) -> Stats:
-        """Read the statistics, in any thread; those at the end once closing has begun."""
+        """Read the statistics, in any thread. After closing has started, return the last ones."""
         backend, recovery = self._backend, self._collector.recovery
         return self.last_stats or self._collector.traffic.read(
             self._collector.rows.gauges, backend.ranges, backend.pids,
@@ -181,12 +183,12 @@ class Life:
 
     @property
     def crowded(self) -> bool:
-        """Whether other threads have just kept the caller or a worker off its core."""
+        """Whether other threads have recently kept the caller or a worker off its core."""
         return self._backend.crowded_until() > time.perf_counter() - CROWDED_SECONDS
 
     @property
     def remark(self) -> str:
-        """What was learned from the first steps, in a sentence; empty if nothing was."""
+        """One sentence about the first steps; empty if there is nothing to report."""
         return self._collector.traffic.remark
 
     @property
@@ -196,7 +198,7 @@ class Life:
 
     @property
     def closed(self) -> bool:
-        """Whether closing has begun."""
+        """Whether closing has started."""
         return self._collector.closing is not None
 
     def is_closed(self, env_id: int) -> bool:

@@ -1,4 +1,4 @@
-"""What is known and allocated once the environments are made, and rows of single ones of them."""
+"""The data of open environments: descriptions, the slot table, and single rows of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EnvRows:
 
     Attributes:
         opened: What is allocated for the environments while they are open, else ``None``.
-        described: What each of them is like; known once they are open, and from then on.
+        described: The description of each environment, kept after closing.
     """
 
     opened: Opened | None = None
@@ -55,20 +55,21 @@ class EnvRows:
 
         Args:
             backend: Makes them.
-            dispatcher: Knows the operation of each.
-            copy: Give batches away, instead of views of a plane.
+            dispatcher: Knows the operation of each environment.
+            copy: Return batches that the caller owns, not views of a plane.
             plain: No fault needs a batch after it was returned.
         """
         self.described: list[Description] = []
         self._backend = backend
         self._dispatcher = dispatcher
         self._copy = copy
-        # Batches may be leased to the caller if the engine never reads them again.
-        holds_still = backend.options.autoreset is AutoresetMode.DISABLED
-        self._leases = copy and plain and not holds_still
+        # The caller may write into a leased plane. So lease only if the engine never reads a batch
+        # again: recovery does (not ``plain``), and so do environments on hold under "disabled".
+        on_hold = backend.options.autoreset is AutoresetMode.DISABLED
+        self._leases = copy and plain and not on_hold
 
     def describe(self, found: Mapping[int, Description]) -> None:
-        """Store the descriptions from all workers, each by the first of some equal environments.
+        """Store the descriptions from all workers; each stands for a run of equal environments.
 
         Raises:
             SpaceMismatchError: Environments differ.
@@ -92,8 +93,8 @@ class EnvRows:
         num_envs = len(options.factories)
         if backend.recycle is not None and description.cancellable:
             raise UsageError(
-                "recycle= moves environments between worker processes, which coroutine environments"
-                " cannot do: leave it out"
+                "recycle= moves environments between worker processes, which does not work for"
+                " coroutine environments: omit recycle="
             )
         with os_errors_as_usage_errors("the environments cannot be made"):
             table = SlotTable(
@@ -120,11 +121,11 @@ class EnvRows:
         return self.opened is not None and self.described[0].cancellable
 
     def latest_turn(self, slot: int) -> float:
-        """Return when an environment's latest turn came or comes by a rate limit, 0 for none."""
+        """Return when the rate limit lets, or let, an environment run; 0 without a rate limit."""
         if self.opened is None:
             return 0.0
         ids = range(slot, slot + 1)
-        if not self.cancellable:  # it runs after some of its worker's, not beside them
+        if not self.cancellable:  # its worker runs environments one after another
             ids = next(ids for ids in self._backend.ranges if slot in ids)
         turns = self.gauges.arrays["rate_turn"]
         return float(turns[ids.start : ids.stop].max()) / 1e9
@@ -140,7 +141,7 @@ class EnvRows:
         return batches.row(slot, ticket.plane_of(slot), objects.get(slot))
 
     def action(self, slot: int, ticket: Ticket) -> Any:
-        """Return an environment's action in a step, in the form that the environment takes."""
+        """Return an environment's action in a step, in the form that its ``step`` expects."""
         assert self.opened is not None
         parts = ticket.message.values
         part = parts and [parts[ticket.ids.index(slot)]]

@@ -1,4 +1,4 @@
-"""Snapshots as users hold them, and their files."""
+"""Snapshots, the public form of states, and their files."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Snapshot:
         (True, 'CartPole-v1', 'attributes')
 
     It contains the simulator and all wrappers with their random numbers, the seed and options of
-    the last reset, an autoreset that is due, and the last observation and info. So the next step of
-    an environment that restores it, here or in another process, is what it would have been. It
-    never changes, may be restored any number of times, and can be pickled.
+    the last reset, a pending autoreset, and the last observation and info. An environment that
+    restores it, here or in another process, therefore takes the same next step. A snapshot never
+    changes, can be restored any number of times, and can be pickled.
 
     Attributes:
         description: The spaces, spec and metadata of its environment.
-        state: What its host took.
-        versions: The versions of Python and of the packages that took it, by name.
+        state: The state that the host copied.
+        versions: The versions of Python and of the packages at that time, by name.
     """
 
     description: Description
@@ -51,12 +51,12 @@ class Snapshot:
 
     @property
     def env(self) -> str:
-        """The id of its environment, or ``"environment"`` if that has none."""
+        """The id of its environment, or ``"environment"`` if it has none."""
         return _name(self.description)
 
     @property
     def way(self) -> str:
-        """How it was taken: ``"attributes"``, ``"methods"``, ``"actions"``; ``print`` says more."""
+        """How it was copied: ``"attributes"``, ``"methods"``, ``"actions"``; ``print`` has more."""
         return self.state.way
 
     @property
@@ -116,10 +116,10 @@ class Snapshot:
         Raises:
             SnapshotError: Spaces or spec differ.
         """
-        mine = self.description
-        if mine is description or (id(mine), id(description)) in _fitting:
+        saved = self.description
+        if saved is description or (id(saved), id(description)) in _fitting:
             return
-        difference = _difference(mine, description)
+        difference = _difference(saved, description)
         if difference:
             raise SnapshotError(
                 f"a snapshot of {self.env} does not fit environment {env_id},"
@@ -127,11 +127,11 @@ class Snapshot:
             )
         if len(_fitting) >= MAX_FITTING:
             _fitting.clear()
-        _fitting[id(mine), id(description)] = mine, description
+        _fitting[id(saved), id(description)] = saved, description
 
 
-# Pairs of descriptions that fit, which takes long to compare. They are kept, so that their ids are
-# not those of others.
+# Pairs of descriptions that fit, because comparing them is slow. The values keep the descriptions
+# alive: otherwise their ids could be reused by other objects.
 _fitting: dict[tuple[int, int], tuple[Description, Description]] = {}
 MAX_FITTING = 256
 
@@ -140,26 +140,26 @@ def _name(description: Description) -> str:
     return "environment" if description.spec is None else str(description.spec.id)
 
 
-def _difference(one: Description, other: Description) -> str:
-    """Return why states of an environment do not fit another one, ``""`` if they do."""
-    mismatch = one.mismatch(other)
+def _difference(saved: Description, other: Description) -> str:
+    """Return why states of one environment do not fit another, ``""`` if they do."""
+    mismatch = saved.mismatch(other)
     if mismatch is not None:
         return str(mismatch)
-    if _name(one) != _name(other):
+    if _name(saved) != _name(other):
         return "they are not the same environment"
-    if one.spec is None or other.spec is None:
+    if saved.spec is None or other.spec is None:
         return ""
-    kwargs, others = _kwargs(one), _kwargs(other)
+    kwargs, others = _kwargs(saved), _kwargs(other)
     if kwargs.keys() != others.keys() or not all(map(_equal, kwargs.values(), others.values())):
-        return f"it was made with {kwargs}, the other with {others}"
-    limit, other_limit = one.spec.max_episode_steps, other.spec.max_episode_steps
+        return f"it was made with {kwargs}, but the other environment with {others}"
+    limit, other_limit = saved.spec.max_episode_steps, other.spec.max_episode_steps
     if limit != other_limit:
-        return f"its episodes have at most {limit} steps, those of the other {other_limit}"
+        return f"its episodes have at most {limit} steps, but the other's {other_limit}"
     return ""
 
 
 def _kwargs(description: Description) -> dict[str, Any]:
-    """Return the arguments that tell environments of one spec apart."""
+    """Return the arguments that distinguish environments of the same spec."""
     kwargs = description.spec.kwargs
     ignored = {"render_mode"}
     if "vectorization_mode" in kwargs:  # a VectorEnv, as Gymnasium's make_vec records it
@@ -167,32 +167,32 @@ def _kwargs(description: Description) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name not in ignored}
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, other: Any) -> bool:
     """Return whether two arguments are equal, or have equal pickles."""
-    if one is other:
+    if first is other:
         return True
-    with suppress(Exception):  # such as arrays of other shapes
-        if np.array_equal(one, other) if isinstance(one, np.ndarray) else bool(one == other):
+    with suppress(Exception):  # such as arrays of different shapes
+        if np.array_equal(first, other) if isinstance(first, np.ndarray) else bool(first == other):
             return True
     with suppress(Exception):
-        return dumps(one) == dumps(other)
+        return dumps(first) == dumps(other)
     return False
 
 
 def snapshots_of(
     states: Sequence[EnvState | str], ids: Sequence[int], describe: Callable[[int], Description]
 ) -> list[Snapshot]:
-    """Return what hosts took as snapshots.
+    """Convert the states from hosts into snapshots.
 
     Args:
-        states: What they took; a string says why a state cannot be copied.
+        states: The states; a string is the reason why a state cannot be copied.
         ids: The environments.
         describe: Describes an environment.
 
     Raises:
         SnapshotError: An environment's state cannot be copied.
     """
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     for i, state in zip(ids, states, strict=True):
         description = describe(i)
         if isinstance(state, str):
@@ -200,12 +200,12 @@ def snapshots_of(
             raise SnapshotError(f"environment {i}{name} cannot be copied: {state}")
         entry = None if description.spec is None else description.spec.entry_point
         module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
-        found.append(Snapshot(description, state, {**_versions_of(module)}))
-    return found
+        snapshots.append(Snapshot(description, state, {**_versions_of(module)}))
+    return snapshots
 
 
 @cache
 def _versions_of(module: str) -> dict[str, str]:
-    """Return the versions of what the state of a module's environments may depend on."""
+    """Return the versions of the packages that a module's environments may depend on."""
     # Gymnasium's modules name simulators, as `gymnasium.envs.mujoco.ant_v5` does.
     return versions(*filter(None, module.partition(":")[0].split(".")))

@@ -1,4 +1,4 @@
-"""Statistics: what `stats()` returns, how steps and the caller's waits are timed for it."""
+"""Statistics: the records that `stats()` returns, and how steps and waits are timed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STRAGGLER = 5.0
 # One in this many steps of all environments is timed end to end.
 BATCHES_PER_SAMPLE = 16
 
-# How many of these are kept, for whoever wants to compare them with a prediction.
+# How many of the first timed steps are kept, to compare them with a prediction.
 FIRST = 16
 
-# Hooks that take more seconds than this have held a result back.
+# Hooks that take longer than this, in seconds, have held a result back.
 HELD_SECONDS = 1e-4
 
-# How often the lateness of the event loop is looked at.
+# The interval, in seconds, at which the lateness of the event loop is measured.
 LOOK_SECONDS = 0.02
 
 # Timers are late by up to a millisecond anyway: ``epoll`` counts in whole ones, and so does uvloop.
@@ -51,14 +51,14 @@ class EnvStats:
 
     Attributes:
         env_id: Its id.
-        steps: Steps so far, including those that reset it and those on which it held still.
-        episodes: Episodes begun.
+        steps: Steps so far, including those that reset it and steps on hold.
+        episodes: Episodes started.
         p50: Median of its timed steps in seconds, ``None`` before the first. The time its worker
             took to wake up is left out, as far as the worker's other environments show it.
-        p99: 99th percentile likewise.
+        p99: Their 99th percentile.
         faults: How often it raised, missed a deadline, or lost its worker.
         cost: The sum of ``info["cost"]`` over its steps and resets, also of infos that
-            ``infos="none"`` leaves out; what is no finite number does not count.
+            ``infos="none"`` leaves out; values that are not finite numbers do not count.
     """
 
     env_id: int
@@ -84,7 +84,7 @@ class WorkerStats:
     Attributes:
         worker: Its index.
         env_ids: Its environments.
-        pid: Its process, or this one if it runs in it.
+        pid: Its process, or this process if it runs here.
         busy: Share of the time since the start in which it ran environments.
         restarts: How often it was replaced.
         rss: Memory of its process in bytes; ``None`` if the process is gone.
@@ -110,12 +110,12 @@ class Waited:
         True
 
     Attributes:
-        environments: The caller waited for results: for the environments, and for the way there and
-            back. Each await counts, so with many at the same time it is more than what passed. What
-            runs in the caller's thread is not waited for.
-        hooks: The caller waited for a result that was there, but was held back: by the live page.
+        environments: The caller waited for results: for the environments, and for the transport
+            both ways. Each await counts, so with concurrent awaits it exceeds the time that passed.
+            Environments in the caller's thread do not count.
+        hooks: A result was there, but the live page held it back.
         concurrency: Environments waited for a turn (``max_concurrency``), summed over them.
-        rate_limit: Likewise, for a turn under ``rate_limit``.
+        rate_limit: Environments waited for a turn under ``rate_limit``, summed over them.
     """
 
     environments: float = 0.0
@@ -143,12 +143,12 @@ class LoopLag:
         >>> lag is None or lag.p50 <= lag.p99
         True
 
-    A timer looks every 20 ms. The millisecond by which any timer may be late does not count.
+    A timer measures every 20 ms. The millisecond by which any timer may be late does not count.
 
     Attributes:
-        p50: The median, exact to an eighth.
-        p99: The 99th percentile.
-        longest: The longest, exactly.
+        p50: The median, to within an eighth.
+        p99: The 99th percentile, to within an eighth.
+        longest: The maximum, exact.
     """
 
     p50: float
@@ -179,23 +179,23 @@ class Stats:
         seconds: Time since the environments were made.
         envs: Each environment.
         workers: Each worker.
-        queue: From a step's dispatch until workers began it.
-        transport: From the end of a batch's last environment to the caller.
-        work: In between.
+        queue: From a step's dispatch until the workers started it.
+        transport: From the end of a batch's last environment until the caller has the result.
+        work: The time in between, in the workers.
         caller: Between a batch and the caller's next step.
-        limit: What most of a step's time is spent on: ``"environments"``, ``"transport"`` (with
+        limit: Where most of a step's time goes: ``"environments"``, ``"transport"`` (with
             ``queue``) or ``"caller"``; ``"page"`` while the live page holds results back for more
             than half of the time.
         stragglers: Environments whose steps take several times as long as their peers'.
-        waited: The seconds that were waited so far, by cause.
-        loop_lag: How late the caller's event loop runs callbacks; ``None`` without one, and before
-            it has awaited environments for 20 ms.
-        cores: Who used the cores since the environments were made, on average; ``None`` unless they
-            are in worker processes of this machine.
-        crowded: Another program, or another thread of this one, has just kept the caller or a
-            worker off its core. Whichever noticed it sleeps between steps, for 20 ms to 1.3 s, and
-            then tries to watch again.
-        remark: What was learned from these steps, in a sentence; usually empty.
+        waited: The seconds waited so far, by cause.
+        loop_lag: How late the caller's event loop runs callbacks; ``None`` without a loop, and
+            before the loop has awaited environments for 20 ms.
+        cores: How the cores were used since the environments were made, on average; ``None``
+            unless there are worker processes on this machine.
+        crowded: Another program, or another thread of this program, has recently kept the caller
+            or a worker off its core. The process that noticed it sleeps between steps, for 20 ms to
+            1.3 s, and then tries to spin again.
+        remark: One sentence about the first steps; usually empty.
     """
 
     seconds: float
@@ -225,13 +225,13 @@ class Stats:
         stepping = sum(worker.busy for worker in self.workers if worker.pid == os.getpid())
         if self.cores.program - stepping > self.cores.others:
             return (
-                "this program's own threads keep the cores busy, often only to wait for work: try"
-                " torch.set_num_threads(1), or set OMP_WAIT_POLICY=passive before torch is"
-                " imported, or use fewer workers"
+                "this program's own threads keep the cores busy, often only by spinning: try"
+                " torch.set_num_threads(1), set OMP_WAIT_POLICY=passive before importing torch,"
+                " or use fewer workers"
             )
         return (
             'fewer workers, or backend="serial", may be faster now; backend="auto" chooses again'
-            " when you make the environments anew"
+            " when you make new environments"
         )
 
     def __repr__(self) -> str:
@@ -270,7 +270,7 @@ class Stats:
 
 
 class LagMeter:
-    """Looks how late a loop is, from the first await of environments until there are none."""
+    """Measures how late an event loop is, from the first await of environments to the last."""
 
     def __init__(self) -> None:
         self._counts = [0] * BUCKETS
@@ -280,7 +280,7 @@ class LagMeter:
         self._due = 0.0
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Note that the loop awaits environments."""
+        """Note that a task of the loop awaits environments."""
         self._awaited = True
         if loop is not self._loop:
             self._loop = loop
@@ -292,7 +292,7 @@ class LagMeter:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:
-            return  # another loop came after it
+            return  # a timer of an earlier loop
         late = max(0.0, time.perf_counter() - self._due - TIMER_SECONDS)
         self._counts[bucket_of(int(late * 1e9))] += 1
         self._longest = max(self._longest, late)
@@ -303,7 +303,7 @@ class LagMeter:
             self._loop = None
 
     def read(self) -> LoopLag | None:
-        """Return what was measured, ``None`` for nothing."""
+        """Return the measurements, ``None`` if there are none."""
         ((p50, p99),) = percentiles(np.array([self._counts]), (0.5, 0.99))
         if p50 is None or p99 is None:
             return None
@@ -314,14 +314,14 @@ class Traffic:
     """Times some steps of all environments, from dispatch to result.
 
     Attributes:
-        left: How many steps are left until one is timed; whoever dispatches one counts it.
+        until_sample: Steps until the next timed step; counted down at each dispatch.
         returned: When the last timed step came back, until the caller's next step.
-        following: The number of the latest step that is timed, and when it was dispatched.
+        following: The number of the latest timed step, and when it was dispatched.
         opened: When the environments were made.
-        learn: Called once with the first timed steps: from dispatch to the end of the last
-            environment, and what all workers took together, in nanoseconds.
-        remark: What was learned, in a sentence.
-        lag: How late the caller's event loop is.
+        learn: Called once with the first timed steps, in nanoseconds: from dispatch to the end of
+            the last environment, and the sum of all workers' times.
+        remark: The result of that comparison, in one sentence.
+        lag: Measures how late the caller's event loop is.
         waited: Seconds in which the caller waited for results.
     """
 
@@ -330,7 +330,7 @@ class Traffic:
 
     def __init__(self, hooks: Hooks) -> None:
         """Start; ``hooks`` may hold results back."""
-        self.left = 1
+        self.until_sample = 1
         self.returned = 0
         self.lag = LagMeter()
         self.waited = 0.0
@@ -346,39 +346,39 @@ class Traffic:
         self._load: Load | None = None
 
     def follow_cores(self) -> None:
-        """Note from now on who uses the cores."""
+        """Start to record the use of the cores."""
         self._load = Load()
 
-    def begin(self, number: int) -> int:
-        """Time the caller before this step, and the step if it is due; return when it began."""
+    def start(self, number: int) -> int:
+        """Time the caller before this step, and the step if it is due; return its start time."""
         now = clock()
         if self.returned:
             self._caller += now - self.returned
             self.returned = 0
-        if self.left > 0:
+        if self.until_sample > 0:
             return 0
-        self.left, self.following = BATCHES_PER_SAMPLE, (number, now)
+        self.until_sample, self.following = BATCHES_PER_SAMPLE, (number, now)
         return now
 
     @contextmanager
     def holding(self) -> Iterator[None]:
         """Time how long hooks hold the latest result back.
 
-        After a hold, the next step is not timed, because its workers have fallen asleep.
+        After a long hold, the next step is not timed, because the workers have gone to sleep.
         """
         self._held = math.inf
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             yield
         finally:
             now = time.monotonic()
-            self._held_back += now - begun
-            self._held, self._release = (now - begun) / (now - self._release), now
-            if now - begun > HELD_SECONDS:
-                self.left, self.returned = BATCHES_PER_SAMPLE, 0
+            self._held_back += now - started
+            self._held, self._release = (now - started) / (now - self._release), now
+            if now - started > HELD_SECONDS:
+                self.until_sample, self.returned = BATCHES_PER_SAMPLE, 0
 
     def settle(self, followed: int, gauges: Gauges, ranges: Sequence[range]) -> None:
-        """Add up the times of a step that has come back; ``followed`` is when it began."""
+        """Add up the times of a step that has returned; ``followed`` is when it was dispatched."""
         firsts = [ids.start for ids in ranges]
         began = [gauges.began[first] for first in firsts]
         ended = [gauges.ended[first] for first in firsts]

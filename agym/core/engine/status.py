@@ -1,4 +1,4 @@
-"""Which environments can be used, and why the others cannot."""
+"""Which environments can be used, and the reasons why others cannot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agym.core.protocol.messages.failures import EnvLoss, Failure
 from agym.core.protocol.messages.operations import Close, Make, Message, Reset, Step
 from agym.errors import ClosedError, ResetNeededError, group_errors
 
-# Operations after whose failure an environment must be reset.
+# If one of these operations fails, the environment must be reset.
 ROW_NAMES = (Step.name, Reset.name, "restore")
 
 
@@ -19,7 +19,7 @@ class EnvStatus:
 
     Attributes:
         all_ready: All environments are alive, open and reset, so a step needs no checks.
-        lost: What happened to the environments that are gone.
+        lost: The loss of each environment that is gone.
         closed_envs: The environments that the caller closed individually.
     """
 
@@ -33,14 +33,14 @@ class EnvStatus:
         """Refuse environments that accept no operations any more.
 
         Raises:
-            ClosedError: One was closed individually.
-            WorkerDied: The worker of one died.
-            CrashLoopError: One was given up.
+            ClosedError: An environment was closed individually.
+            WorkerDied: The worker of an environment died.
+            CrashLoopError: An environment was given up.
         """
         if self.closed_envs or self.lost:
             for i in ids:
                 if i in self.closed_envs:
-                    raise ClosedError(f"environment {i} is closed: leave it out of env_ids")
+                    raise ClosedError(f"environment {i} is closed: omit it from env_ids")
                 if i in self.lost:
                     raise self.lost[i].to_exception()
 
@@ -48,7 +48,7 @@ class EnvStatus:
         """Refuse environments that cannot step.
 
         Raises:
-            ResetNeededError: One was not reset, or raised since.
+            ResetNeededError: An environment was not reset, or has raised since.
         """
         if self._unready:
             unready = [i for i in ids if i in self._unready]
@@ -62,14 +62,14 @@ class EnvStatus:
         return env_id not in self._unready
 
     def usable(self, ids: Ids) -> Ids:
-        """Return those that are alive, open and reset."""
+        """Return the environments that are alive, open and reset."""
         if self.all_ready:
             return ids
         gone = self._unready.keys() | self.lost.keys() | self.closed_envs
         return tuple(i for i in ids if i not in gone)
 
     def mark_ready(self, ids: Ids) -> None:
-        """Record that environments are reset, or will be before their next operation."""
+        """Record that environments are reset, or will be reset before their next operation."""
         for i in ids:
             self._unready.pop(i, None)
         self.all_ready = not (self._unready or self.lost or self.closed_envs)
@@ -84,7 +84,7 @@ class EnvStatus:
         self.all_ready = False
 
     def mark_restarted(self, ids: Iterable[int]) -> None:
-        """Record that environments, perhaps lost ones, are replaced by others."""
+        """Record that environments, lost or not, are being replaced."""
         for i in ids:
             self.lost.pop(i, None)
         self.mark_unready(ids, "was restarted")
@@ -104,7 +104,7 @@ class EnvStatus:
             if isinstance(problem, Failure) and problem.operation in ROW_NAMES:
                 why = f"raised in its last {problem.operation}"
                 self.mark_unready(problem.env_ids, why)
-        # They are in order of arrival.
+        # Completions arrive in any order, but an error should not depend on timing.
         problems = sorted(problems, key=lambda problem: problem.env_ids.start)
         errors = [problem.to_exception() for problem in problems]
         if len(errors) == 1:

@@ -1,6 +1,6 @@
-"""The tap: what a plug-in sees of open environments, and can do to them.
+"""The tap: a plug-in's interface to open environments.
 
-The live page, recordings, TensorBoard, traces and chaos use nothing else of the engine.
+The live page, recordings, TensorBoard, traces and chaos use no other part of the engine.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Rendered(NamedTuple):
     """The result of :meth:`Tap.render`.
 
     Attributes:
-        pictures: What each environment rendered, by id.
-        failed: The environments of which ``render`` raised or was late.
-        error: The error of the whole render; other environments may have pictures nevertheless.
+        pictures: The rendered picture of each environment, by id.
+        failed: The environments whose ``render`` raised or was late.
+        error: The error of the whole render; other environments may still have pictures.
     """
 
     pictures: dict[int, Any]
@@ -41,7 +41,7 @@ class Rendered(NamedTuple):
 
 
 class Tap:
-    """What a plug-in sees of open environments, and can do to them: ``envs.tap``.
+    """A plug-in's interface to open environments: ``envs.tap``.
 
     Example:
         >>> import agym
@@ -57,14 +57,14 @@ class Tap:
         >>> hook.steps
         2
 
-    A group of ``split`` has the tap of the whole, and all ids are those of the whole. The tap
-    outlives the environments: :attr:`closed` says that they are closed.
+    A group of ``split`` has the tap of the whole set, and all ids are those of the whole set. The
+    tap outlives the environments: :attr:`closed` tells when they are closed.
 
     Attributes:
         num_envs: Number of environments.
         autoreset: What follows an episode's end: ``"next_step"``, ``"same_step"`` or
             ``"disabled"``.
-        inline: Whether the environments run in the caller's thread, inside of its calls.
+        inline: Whether the environments run in the caller's thread, inside its calls.
         timeout: Deadline of one operation in seconds, or ``None``.
         timeout_ends: What a missed deadline can end: one ``"env"``, its whole ``"worker"``, or
             ``None`` if the backend cannot end a step.
@@ -79,13 +79,13 @@ class Tap:
         waiter: Any,
         pages: list[Any],
     ) -> None:
-        """Look at the parts of an engine, by which environments are open.
+        """Keep the parts of an engine whose environments are open.
 
         Args:
             ask: Dispatches a message, as the engine does.
             collector: Knows the other parts.
             life: Opens and closes the environments.
-            waiter: That of the API.
+            waiter: The waiter of the API.
             pages: See ``Attributes``.
         """
         self._ask = ask
@@ -121,7 +121,7 @@ class Tap:
     def gauges(self) -> Gauges:
         """The counters that workers keep in shared memory: steps, times, spans of traces.
 
-        Whoever keeps them keeps the memory; they are to be had until the environments are closed.
+        They stay readable until the environments are closed; a reference keeps the memory alive.
         """
         return self._collector.rows.gauges
 
@@ -136,7 +136,7 @@ class Tap:
         return tuple(sorted(self._collector.status.lost))
 
     def usable(self, ids: Ids) -> Ids:
-        """Return those of some environments that are alive, open and reset."""
+        """Return the environments among ``ids`` that are alive, open and reset."""
         return () if self._life.closed else self._collector.status.usable(ids)
 
     def is_busy(self, env_id: int) -> bool:
@@ -156,7 +156,7 @@ class Tap:
         return self.gauges.totals(self._collector.backend.ranges)
 
     def unstepped(self) -> Ids:
-        """Return the environments without a step so far, whose first episode is still to come."""
+        """Return the environments that have not stepped yet: their first episode is to come."""
         return () if self._life.restored else tuple(np.flatnonzero(self.steps() == 0).tolist())
 
     def stats(self) -> Stats:
@@ -166,7 +166,7 @@ class Tap:
     # ---------------------------------------------------------------- what can be done
 
     def render(self, ids: Ids, then: Callable[[Rendered], None]) -> Ticket:
-        """Begin to render some environments for an observer; the caller's next step follows it.
+        """Start to render some environments for an observer; the caller's next step comes after it.
 
         The time of the render does not count towards the caller's deadlines.
 
@@ -203,7 +203,7 @@ class Tap:
             seconds: Duration of a hang or delay.
         """
         fault = InjectFault([InjectedFault(kind, seconds)])
-        self._collector.dispatcher.begin_internal(fault, (env_id,))
+        self._collector.dispatcher.start_internal(fault, (env_id,))
 
 
 def _rendered(ticket: Ticket) -> Rendered:
@@ -232,10 +232,10 @@ def mark(name: str) -> Iterator[None]:
         >>> with agym.mark("backward"):
         ...     pass
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     try:
         yield
     finally:
         ended = time.perf_counter()
         for timeline in tuple(timelines):
-            timeline.add_block(name, begun, ended)
+            timeline.add_block(name, started, ended)

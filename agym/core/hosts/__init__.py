@@ -1,1 +1,1 @@
-"""Hosts run environments; no other code calls those that are in use."""
+"""Hosts run environments; no other code calls an environment that is in use."""

@@ -29,16 +29,16 @@ class AsyncEnv(Protocol[Observation, Action]):
         ...     envs.step(["a", "b"]).observations
         ['A', 'B']
 
-    It is Gymnasium's API with coroutines. agym recognizes one by its ``async def step``; no base
-    class is needed. ``observation_space`` and ``action_space`` are optional: without them,
-    observations and actions are any Python objects. Also optional are ``metadata``,
+    It is Gymnasium's API with coroutines. agym recognizes such an environment by its ``async def
+    step``; no base class is needed. ``observation_space`` and ``action_space`` are optional:
+    without them, observations and actions are any Python objects. Also optional are ``metadata``,
     ``render_mode``, ``async def render(self)``, and any methods, coroutines or not, for ``call``.
     """
 
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; return ``observation, info``."""
+        """Start an episode; return ``observation, info``."""
         ...
 
     async def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -62,12 +62,12 @@ class AnySpace(Space[Any]):
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> Any:
-        """Raise an error: there is nothing to sample from.
+        """Raise an error: this space has no values to sample from.
 
         Raises:
             UsageError: Always: give the environment an ``action_space`` to sample from.
         """
-        raise UsageError("there is nothing to sample from: the environment has no such space")
+        raise UsageError("the environment declares no such space, so there is nothing to sample")
 
     def contains(self, x: Any) -> bool:
         """Return true: every object is in the space."""

@@ -24,20 +24,20 @@ from agym.errors import UsageError
 
 ALL_INFOS = InfoPolicy()
 
-# The id of the running environment plus one, else 0: in memory that others read.
+# The id of the running environment plus one, else 0. Other threads or processes read the memory.
 RunningSlot = memoryview | list[int]
 
 
 class Host:
-    """The base class of hosts that call each of the environments ``first:stop`` separately.
+    """The base class of hosts that call the environments ``first:stop`` one by one.
 
     Attributes:
-        shared: What the environments have in common, and their slots.
+        shared: The data that the environments have in common, and their slots.
         table: The table whose rows the host fills, once it is attached.
-        description: Describes the first environment, once it is made. All others must fit it.
+        description: The description of the first environment, once it is made; the others must fit.
     """
 
-    # Whether this host runs coroutine environments; it refuses the other kind.
+    # Whether this host runs coroutine environments; it refuses other environments then.
     coroutines: ClassVar[bool] = False
 
     table: SlotTable
@@ -60,15 +60,15 @@ class Host:
         """Store the arguments; :meth:`make` makes the environments.
 
         Args:
-            factories: One per environment.
+            factories: One factory per environment.
             first: Id of the first environment.
             autoreset: Behavior at an episode's end.
-            catch: What an environment may raise without ending the host: ``Exception`` where the
-                caller's own Ctrl-C can arrive inside a step, else ``BaseException``.
-            log: Report how each episode begins.
+            catch: The exceptions of an environment that do not end the host: ``Exception`` if the
+                caller's Ctrl-C can arrive inside a step, else ``BaseException``.
+            log: Report how each episode starts.
             marker: ``marker[0]`` is the id of the running environment plus one, else 0.
-            guard: Held while rows of the table are written.
-            infos: Which infos to return.
+            guard: Entered while rows of the table are written.
+            infos: The infos to return.
             limiter: Limits the rate of calls.
             closes_within: Waits for a turn; see :class:`~agym.core.hosts.rate_limit.Turns`.
         """
@@ -84,7 +84,7 @@ class Host:
         self.shared = Shared(
             EpisodeRule(autoreset),
             InfoFilter(infos, len(factories)),
-            Exception if self.coroutines else catch,  # a loop is ended by others
+            Exception if self.coroutines else catch,  # other exceptions must end the loop
             self._make_another,
             self._discard,
             log=log,
@@ -93,12 +93,12 @@ class Host:
         )
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
-        """Construct the environments, one after the other.
+        """Construct the environments, one after another.
 
         Returns:
-            The description of the first environment and of each that differs from the one before
-            it; and the failure, if any: a constructor that raised, an environment of the wrong
-            kind, or one whose spaces differ from the first's.
+            The description of the first environment and of each that differs from the previous
+            one; and the failure, if any: a constructor raised, an environment is of the wrong
+            kind, or its spaces differ from those of the first.
         """
         described: dict[int, Description] = {}
         latest = None
@@ -108,19 +108,19 @@ class Host:
                 env = factory()
                 check_made(env)
                 self.shared.slots.append(Slot(env_id, i, env, factory, self.shared))
-                found = self._look_at(env)
-                if latest is None or not latest.reads_as(found):
-                    described[env_id] = latest = found
+                description = self._describe(env)
+                if latest is None or not latest.reads_as(description):
+                    described[env_id] = latest = description
             except self._catch as exception:
-                # The other environments would probably fail too, and are no longer needed.
+                # The other environments would probably fail, too, and are no longer needed.
                 return described, [Failure.of(exception, env_id, "make")]
         return described, []
 
-    def _look_at(self, env: Any) -> Description:
-        """Describe a new environment; refuse one of the wrong kind, or unlike the first."""
+    def _describe(self, env: Any) -> Description:
+        """Describe a new environment; refuse the wrong kind, or other spaces than the first has."""
         if is_coroutine_env(env) is not self.coroutines:
             raise UsageError(_wrong_kind(env))
-        found = Description(
+        description = Description(
             _space(env, "observation_space"),
             _space(env, "action_space"),
             dict(getattr(env, "metadata", None) or {}),
@@ -130,20 +130,20 @@ class Host:
             exact=self._exact,
         )
         if self.description is None:
-            self.description = found
-        elif (mismatch := self.description.mismatch(found)) is not None:
+            self.description = description
+        elif (mismatch := self.description.mismatch(description)) is not None:
             raise mismatch
-        return found
+        return description
 
     def _make_another(self, slot: Slot) -> Any:
         """Make another environment for a slot."""
         env = slot.factory()
         check_made(env)
-        self._look_at(env)
+        self._describe(env)
         return env
 
     def _discard(self, env: Any) -> None:
-        """Close an environment that was replaced, whatever that raises."""
+        """Close an environment that was replaced, and ignore its exceptions."""
         raise NotImplementedError
 
     def attach(self, table: SlotTable) -> None:
@@ -156,7 +156,7 @@ class Host:
             self.shared.turns = turns(self._limiter, self.first, table.gauges, self._closes_within)
 
     def _failure(self, error: BaseException, slot: Slot, operation: str, action: Any) -> Failure:
-        """Return the failure of an environment that raised; during a reset it is the reset's."""
+        """Return the failure of an environment that raised, in a reset if one was running."""
         if slot.resetting:
             operation, slot.resetting = "reset", False
         return Failure.of(

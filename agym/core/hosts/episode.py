@@ -1,9 +1,9 @@
 """What follows an episode's end: the one rule for every host and for replays.
 
 The rules are Gymnasium's (https://farama.org/Vector-Autoreset-Mode), with one addition: under
-``disabled``, the step of a finished environment is not undefined. The environment is *held* until
-the next reset, so that a loop ``while not all(finished)`` ends. The *phase* of an environment says
-what its next step does, and the rule leads from the phase and the row's flags to the next phase::
+``disabled``, stepping a finished environment is defined. The environment is *on hold* until the
+next reset, so that a loop ``while not all(finished)`` ends. The *phase* of an environment decides
+what its next step does, and the rule derives the next phase from the phase and the row's flags::
 
                  the row ended the episode:   next_step   same_step           disabled
     RUNNING      or not: RUNNING              DUE         RUNNING, reset now  HELD
@@ -11,7 +11,7 @@ what its next step does, and the rule leads from the phase and the row's flags t
     HELD         HELD
     CUT                                       DUE         RUNNING, reset now  HELD
 
-A reset leads to ``RUNNING`` from every phase. A replacement after a fault begins with ``CUT``, if
+A reset leads to ``RUNNING`` from every phase. A replacement after a fault starts with ``CUT`` if
 the episode of its predecessor is lost.
 """
 
@@ -58,7 +58,7 @@ class EpisodeRule:
     """The rule of one autoreset mode.
 
     Attributes:
-        resets_now: The step that ends an episode also resets.
+        resets_now: Whether the step that ends an episode also resets.
         over: The phase after a step that ended an episode.
         table: The rule for arrays of environments: ``table[phases, ended]`` are the next phases.
     """
@@ -76,10 +76,10 @@ class EpisodeRule:
         self.table: Array = np.array([after[phase] for phase in Phase], np.int8)
 
     def restored(self, episode: Episode, observation: Any, flags: tuple[bool, bool]) -> Episode:
-        """Return the episode of a snapshot, which another mode may have taken, as a copy.
+        """Return a copy of a snapshot's episode, which may come from another autoreset mode.
 
-        An episode that has ended waits for a reset as this mode does: by the next step, which is
-        ``DUE`` under same-step autoreset too, or by the caller.
+        An episode that has ended waits for a reset as in this mode: by the next step, which is
+        ``DUE`` also under same-step autoreset, or by the caller.
 
         Args:
             episode: The episode.
@@ -98,12 +98,12 @@ class Episode:
 
     Attributes:
         phase: What its next step does.
-        row: What the next step returns, if the environment is not asked: when held, or cut off.
-        number: How many episodes have begun so far.
+        row: The row that the next step returns without a call: on hold, or after a cut.
+        number: Number of episodes started so far.
         seed: Seed of the last explicit reset.
         options: Options of that reset, which automatic resets repeat.
-        reseed: Seed for the next reset of a replacement, if that has none.
-        retry: How the next reset is to begin, unless that has a seed: as an episode that failed.
+        reseed: Seed for the next reset of a replacement, if that reset has no seed.
+        retry: How the next reset must start, to retry a failed episode, if it has no seed.
     """
 
     phase: Phase = Phase.RUNNING
@@ -120,7 +120,7 @@ class Episode:
             self.phase, self.row, self.number, self.seed, self.options, self.reseed, self.retry,
         )  # fmt: skip
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Note a reset."""
         self.phase, self.row = Phase.RUNNING, None
         self.number += 1
@@ -132,22 +132,22 @@ class Episode:
     def wait(self, phase: Phase, row: tuple[Any, ...]) -> None:
         """Set the phase that follows the row which ended the episode."""
         self.phase, self.row = phase, None
-        if phase is Phase.HELD:  # a copy, since the environment may reuse its arrays
+        if phase is Phase.HELD:  # a copy, because the environment may reuse its arrays
             self.row = (copy_value(row[0]), 0.0, row[2], row[3], {})
 
     def cut_off(self, observation: Any) -> None:
-        """Note that the episode is lost; ``observation`` is the last known one, if any."""
+        """Note that the episode is lost; ``observation`` is the last known observation, if any."""
         self.phase, self.row = Phase.CUT, (observation, 0.0, False, True, {})
 
     def known_row(self) -> tuple[Any, ...]:
-        """Return the row of a held or cut-off environment.
+        """Return the row of a environment that is on hold or cut off.
 
         Raises:
             RuntimeError: It was cut off before its first reset.
         """
         assert self.row is not None
         if self.phase is Phase.CUT and self.row[0] is None:
-            raise RuntimeError("it was replaced: reset it first")
+            raise RuntimeError("the environment was replaced: reset it first")
         return self.row
 
 
@@ -160,11 +160,11 @@ def parse_mode(mode: str | AutoresetMode) -> AutoresetMode:
     """Parse an ``autoreset`` option: agym's name, or Gymnasium's enumeration or its value.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The mode is unknown.
     """
     if isinstance(mode, AutoresetMode):
         return mode
     for name, known in MODES.items():
         if isinstance(mode, str) and mode in (name, known.value):
             return known
-    raise UsageError(f"autoreset={mode!r} is unknown: take one of {', '.join(MODES)}")
+    raise UsageError(f"autoreset={mode!r} is unknown: use one of {', '.join(MODES)}")

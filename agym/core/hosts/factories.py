@@ -1,4 +1,4 @@
-"""Factories of environments, and the kind of what they make."""
+"""Factories of environments, and the kind of environment that they make."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_LOOP = (
 
 
 def is_coroutine_env(env: Any) -> bool:
-    """Return whether an environment, or a class of such, has an ``async def step``."""
+    """Return whether an environment, or its class, has an ``async def step``."""
     return inspect.iscoroutinefunction(getattr(env, "step", None))
 
 
@@ -34,18 +34,18 @@ def innermost(factory: Any) -> Any:
 def describe_first(factories: Sequence[Factory]) -> tuple[bool, list[Factory]]:
     """Make the first environment without an event loop, to find out the kind of all of them.
 
-    A constructor that requires a running loop is assumed to be that of a coroutine environment, and
-    is called again on the loop when the others are made.
+    A constructor that requires a running loop is assumed to belong to a coroutine environment, and
+    is called again on the loop when the other environments are made.
 
     Returns:
         Whether they are coroutine environments; and the factories, the first of which now returns
-        the environment that was made, or raises what its constructor raised.
+        the environment that was made, or raises the exception of its constructor.
     """
     first, *others = factories
     if is_coroutine_env(innermost(first)):
         return True, [*factories]
     with warnings.catch_warnings():
-        # Coroutines that a constructor could not run without a loop.
+        # From coroutines that a constructor created but could not run without a loop.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             env = first()
@@ -83,10 +83,10 @@ class LooseSpaceFactory:
 
 
 class OneShotFactory:
-    """A factory that returns an existing environment once, and makes others afterwards.
+    """A factory that returns an existing environment once, and makes new ones afterwards.
 
     Attributes:
-        wrapped: Makes the others.
+        wrapped: Makes the new ones.
     """
 
     def __init__(self, first: Factory, factory: Factory) -> None:
@@ -100,5 +100,5 @@ class OneShotFactory:
 
 
 def reraise(error: BaseException) -> Any:
-    """Raise what a constructor raised."""
+    """Raise the exception of a constructor."""
     raise error

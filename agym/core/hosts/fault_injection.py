@@ -19,7 +19,7 @@ def _raise(seconds: float) -> None:
     raise ChaosError("agym.chaos injected an error")
 
 
-# What each kind of fault does, for some seconds if it lasts.
+# The effect of each kind of fault; the argument is its duration in seconds.
 FAULTS: dict[str, Callable[[float], object]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "segfault": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
@@ -36,7 +36,7 @@ class InjectedFault:
     """A fault to trigger.
 
     Attributes:
-        kind: One of :data:`FAULTS`.
+        kind: A key of :data:`FAULTS`.
         seconds: Duration of a hang or a delay.
     """
 

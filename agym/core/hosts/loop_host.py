@@ -1,13 +1,14 @@
 """LoopHost: runs coroutine environments, and is the only code that calls them.
 
 All environments of its range run concurrently, on the event loop that calls it. Each has a queue,
-and one task until it is closed (cancel scopes and sessions need that). An environment runs its
-operations in order, and completes each by itself::
+and a single task until it is closed, as cancel scopes and sessions require. An environment runs its
+operations in order, and completes each separately::
 
-    begin(operation) --> queue of env i --> task of env i --> report(operation, slot, payload)
+    enqueue(operation) --> queue of env i --> task of env i --> report(operation, slot, payload)
 
-A place is an environment with its queue and its task. Where an environment is given up, which may
-ignore its cancellation, another place takes over, and nothing that the old one still does counts.
+A runner is an environment with its queue and its task. An environment that is given up may ignore
+its cancellation. Another runner then replaces it, and everything that the old one still does is
+ignored.
 """
 
 from __future__ import annotations
@@ -52,12 +53,15 @@ def guarded(fail: Fail, function: Callable[..., object], *arguments: Any) -> Non
 def track_running(
     awaitable: Awaitable[T], marker: RunningSlot, env_id: int
 ) -> Generator[Any, Any, T]:
-    """Await something, and record the environment's id while each turn of it runs.
+    """Await ``awaitable``, and record the environment's id while each turn of it runs.
 
-    Many environments share one event loop, so the running one is recorded at every turn, and a hang
-    or a crash can be attributed::
+    Many environments share one event loop, so the running environment is recorded at every turn,
+    and a hang or a crash can be attributed::
 
         marker[0] = id + 1;  run until the next await;  marker[0] = 0
+
+    The marker is in memory that another process or thread reads at any moment. It is cleared in a
+    ``finally``, so that an exception never leaves an innocent environment recorded.
     """
     turns = awaitable.__await__()
     answer: Any = None
@@ -65,7 +69,7 @@ def track_running(
     while True:
         marker[0] = env_id + 1
         try:
-            asked = turns.send(answer) if thrown is None else turns.throw(thrown)
+            awaited = turns.send(answer) if thrown is None else turns.throw(thrown)
         except StopIteration as end:
             value: T = end.value
             return value
@@ -73,7 +77,7 @@ def track_running(
             marker[0] = 0
         answer = thrown = None
         try:
-            answer = yield asked
+            answer = yield awaited
         except BaseException as error:  # such as cancellation
             thrown = error
 
@@ -81,7 +85,9 @@ def track_running(
 async def drive(program: Program[T], check: Callable[[], object] = bool) -> T:
     """Run a program: await what it yields, and return what it returns.
 
-    After each call ``check`` may raise, to stop there.
+    After each call ``check`` may raise, to stop the program there. A given-up environment may catch
+    its cancellation and return later. Without the check, it would go on to write rows that now
+    belong to its replacement.
     """
     try:
         function = next(program)
@@ -106,17 +112,17 @@ async def drive(program: Program[T], check: Callable[[], object] = bool) -> T:
         raise stopped.error from None
 
 
-class _Place:
+class _Runner:
     """An environment with its queue and its task.
 
     Attributes:
         slot: The environment.
         queue: Operations, each with the position of the environment in it.
-        task: Runs them; ``None`` before the first.
-        idle: What the task waits for while the queue is empty.
-        queued: It waits behind the limit of concurrency.
-        limit: The limit of concurrency, while it takes one of its places.
-        given_up: Another place took over.
+        task: Runs the operations; ``None`` before the first.
+        idle: A future that the task awaits while the queue is empty.
+        queued: Whether it waits behind the concurrency limit.
+        limit: The concurrency limit, while it counts towards it.
+        given_up: Whether another runner has replaced it.
     """
 
     __slots__ = ("given_up", "idle", "limit", "queue", "queued", "slot", "task")
@@ -131,20 +137,20 @@ class _Place:
         self.given_up = False
 
     async def enter(self, limit: asyncio.Semaphore) -> int:
-        """Wait behind a limit of concurrency; return for how many nanoseconds."""
-        begun, self.queued = clock(), True
+        """Wait behind a concurrency limit; return the waiting time in nanoseconds."""
+        started, self.queued = clock(), True
         await limit.acquire()
         self.queued, self.limit = False, limit
-        return clock() - begun
+        return clock() - started
 
     def leave(self) -> None:
-        """Let another environment pass the limit of concurrency."""
+        """Let another environment pass the concurrency limit."""
         if self.limit is not None:
             self.limit.release()
             self.limit = None
 
     def check(self) -> None:
-        """Go no further if the environment was given up, and ignored that."""
+        """Stop if the environment was given up and has ignored its cancellation."""
         if self.given_up:
             raise asyncio.CancelledError
 
@@ -168,7 +174,7 @@ class LoopHost(Host):
         """Store the arguments; :class:`~agym.core.hosts.base.Host` describes the others.
 
         An environment calls ``report`` on completion. ``fail`` is called with an exception that
-        ended a task outside of its environment, whose operations then never complete. At most
+        ended a task outside its environment, whose operations then never complete. At most
         ``max_concurrency`` run at once. ``fatal`` exceptions end the loop; all others are failures
         of the environment.
         """
@@ -179,7 +185,7 @@ class LoopHost(Host):
         self._limit: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
-        self._places: list[_Place] = []
+        self._runners: list[_Runner] = []
         # Tasks of environments that were given up, and tasks that close such environments.
         self._leftovers: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -188,65 +194,67 @@ class LoopHost(Host):
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         described, failures = super().make()
-        self._places = [*map(_Place, self.shared.slots)]
+        self._runners = [*map(_Runner, self.shared.slots)]
         return described, failures
 
     # ---------------------------------------------------------------- operations
 
-    def begin(self, operation: Operation) -> None:
-        """Queue an operation for each environment that it names."""
+    def enqueue(self, operation: Operation) -> None:
+        """Queue an operation for each of its environments."""
         _, start, stop, message = operation
         actions: Sequence[Any] = [None] * (stop - start)
         if isinstance(message, Step):
             actions = self.shared.results.actions(start, stop, message.parts)
         for k, action in enumerate(actions):
             i = start - self.first + k
-            place = self._places[i]
+            runner = self._runners[i]
             if isinstance(message, Load) and message.replaces:
-                place = self._replace(i, operation, k)
+                runner = self._replace(i, operation, k)
             else:
-                place.queue.append((operation, k, action))
-            if place.idle is not None and not place.idle.done():
-                idle, place.idle = place.idle, None
+                runner.queue.append((operation, k, action))
+            # A task that is being cancelled is neither idle nor done. It finds the new operation
+            # in its queue when it ends, and starts another task for it, see ``_serve``.
+            if runner.idle is not None and not runner.idle.done():
+                idle, runner.idle = runner.idle, None
                 idle.set_result(None)
-            elif place.queue and (place.task is None or place.task.done()):
-                self._start(place)
+            elif runner.queue and (runner.task is None or runner.task.done()):
+                self._start(runner)
 
-    def _start(self, place: _Place) -> None:
-        place.task = task = self._running_loop().create_task(self._run_place(place))
-        # asyncio would complain about an idle task that is destroyed with its loop.
+    def _start(self, runner: _Runner) -> None:
+        runner.task = task = self._running_loop().create_task(self._serve(runner))
+        # asyncio would warn about an idle task that is destroyed with its loop.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         task.add_done_callback(self._on_task_end)
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
-        """Report what ended a task, unless it was cancelled or ends the loop too."""
+        """Report the exception of a task, unless it was cancelled or the loop ends with it."""
         if self._closing or task.cancelled() or task.cancelling():
             return
         error = task.exception()
         if error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
             self._fail(error)
 
-    def _replace(self, i: int, operation: Operation, k: int) -> _Place:
-        """Give an environment up: another place takes over, and begins with an operation."""
-        old = self._places[i]
+    def _replace(self, i: int, operation: Operation, k: int) -> _Runner:
+        """Give an environment up: another runner replaces it, and starts with an operation."""
+        old = self._runners[i]
         old.given_up = True
         if old.task is not None:
             old.task.cancel()
             self._track_leftover(old.task)
         if old.queued:
-            # Still queued behind the concurrency limit: not at fault, so it goes on.
-            place = _Place(old.slot)
+            # Still queued behind the concurrency limit: not at fault, so reuse it.
+            runner = _Runner(old.slot)
             self._report(operation, old.slot.id, Payload(values={old.slot.id: None}))
         else:
-            old.leave()  # the task may ignore its cancellation
-            place = _Place(replace(old.slot, extra=Extra()))
-            place.queue.append((operation, k, None))
-        place.queue.extend(old.queue)
-        self._places[i], self.shared.slots[i] = place, place.slot
-        return place
+            old.leave()  # now, because the task may ignore its cancellation and never leave
+            runner = _Runner(replace(old.slot, extra=Extra()))
+            runner.queue.append((operation, k, None))
+        runner.queue.extend(old.queue)
+        self._runners[i], self.shared.slots[i] = runner, runner.slot
+        return runner
 
     def _discard(self, env: Any) -> None:
-        """Close an environment that was replaced, which may hang in that."""
+        """Close an environment that was replaced, in a task, because closing may hang."""
         ends: tuple[type[BaseException], ...] = asyncio.CancelledError, *self._fatal
 
         async def close() -> None:
@@ -264,7 +272,7 @@ class LoopHost(Host):
         task.add_done_callback(self._leftovers.discard)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop, with a semaphore for it if it is a new one."""
+        """Return the running loop, with a new semaphore if the loop is new."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
@@ -272,78 +280,79 @@ class LoopHost(Host):
                 self._limit = asyncio.Semaphore(self._concurrency)
         return loop
 
-    async def _run_place(self, place: _Place) -> None:
+    async def _serve(self, runner: _Runner) -> None:
         """Run the operations of an environment, from the first until its end."""
-        task, slot = place.task, place.slot
+        task, slot = runner.task, runner.slot
         assert task is not None
         loop = task.get_loop()
         with suppress(asyncio.CancelledError):
-            while not task.cancelling():  # also if the environment ignored it
-                if not place.queue:
-                    place.idle = idle = loop.create_future()
+            while not task.cancelling():  # also if the environment swallowed the cancellation
+                if not runner.queue:
+                    runner.idle = idle = loop.create_future()
                     await idle
                     continue
-                operation, k, action = place.queue.popleft()
+                operation, k, action = runner.queue.popleft()
                 if self._limit is not None:
-                    self.shared.meter.queued(slot.id, await place.enter(self._limit))
-                running: Awaitable[None] = self._run(place, operation, k, action)
+                    self.shared.meter.queued(slot.id, await runner.enter(self._limit))
+                running: Awaitable[None] = self._run(runner, operation, k, action)
                 if self._marker is not None:
                     running = track_running(running, self._marker, slot.id)
                 try:
                     await running
                 finally:
-                    place.leave()
-                if place.given_up:
+                    runner.leave()
+                # The environment may return after it was given up. Its result must not be reported.
+                if runner.given_up:
                     return
                 writer = self.shared.results.writer
                 waits = slot.extra.made is not None or writer.new
                 self._report(operation, slot.id, slot.extra.take(writer) if waits else None)
-        if place.given_up:
+        if runner.given_up:
             return
         if self._closing:
-            await drive(slot.close(), place.check)
-        elif place.queue:
-            self._start(place)  # others cancelled it
+            await drive(slot.close(), runner.check)
+        elif runner.queue:
+            self._start(runner)  # other code cancelled the task
 
-    async def _run(self, place: _Place, operation: Operation, k: int, action: Any) -> None:
+    async def _run(self, runner: _Runner, operation: Operation, k: int, action: Any) -> None:
         """Run an operation; an exception becomes part of its completion."""
-        message, slot, meter = operation.message, place.slot, self.shared.meter
+        message, slot, meter = operation.message, runner.slot, self.shared.meter
         name = message.name
-        begun = meter.begin_one(slot.id, name)
+        started = meter.start_one(slot.id, name)
         try:
             if isinstance(message, Step):
-                await self._step(place, message.plane, action)
+                await self._step(runner, message.plane, action)
                 return
-            value = await drive(PROGRAMS[type(message)](slot, message, k), place.check)
+            value = await drive(PROGRAMS[type(message)](slot, message, k), runner.check)
             if not message.writes_rows:
                 slot.extra.payload.values[slot.id] = value
         except self._fatal:
             raise
-        except BaseException as error:  # also if it was cancelled by itself, or by others
-            if isinstance(error, asyncio.CancelledError) and (self._closing or place.given_up):
+        except BaseException as error:  # including a cancellation that agym did not request
+            if isinstance(error, asyncio.CancelledError) and (self._closing or runner.given_up):
                 raise
             slot.extra.payload.problems.append(self._failure(error, slot, name, action))
         finally:
-            meter.end_one(slot.id, name, begun)
+            meter.end_one(slot.id, name, started)
 
-    async def _step(self, place: _Place, plane: int, action: Any) -> None:
-        slot, shared = place.slot, self.shared
+    async def _step(self, runner: _Runner, plane: int, action: Any) -> None:
+        slot, shared = runner.slot, self.shared
         meter = shared.meter
-        begun = clock()
-        idle = meter.idle_until(begun)
+        started = clock()
+        idle = meter.idle_until(started)
         phase = slot.episode.phase
-        slot.count_step()  # first, since the step may reset
+        slot.count_step()  # first, because the step may reset the environment
         if shared.recording:
             slot.record_action(action)
         if phase is Phase.RUNNING and slot.fault is None and shared.turns is None:
             result = await slot.env.step(action)
-            if place.given_up:
+            if runner.given_up:
                 raise asyncio.CancelledError
         else:
-            result = await drive(slot.step(action), place.check)
+            result = await drive(slot.step(action), runner.check)
         if phase is Phase.RUNNING or phase is Phase.CUT:
             meter.spent(slot.id, result[-1])
-            meter.timed(slot.id, clock() - begun - slot.waited, idle)
+            meter.timed(slot.id, clock() - started - slot.waited, idle)
         if shared.filter.active:
             info = slot.select_info(result)
             shared.filter.add(slot.i, result[1:2])
@@ -352,24 +361,24 @@ class LoopHost(Host):
         if result[2] or result[3]:
             program = slot.end(result, result[4], plane)
             if program is not None:
-                await drive(program, place.check)
+                await drive(program, runner.check)
 
     # ---------------------------------------------------------------- close
 
     async def close(self) -> list[Failure]:
         """Cancel all tasks, and close every environment, even if others fail."""
         self._closing = True
-        # Those that have ended may belong to a loop that is closed, and cannot be awaited.
-        tasks = {p.slot.id: p.task for p in self._places if p.task and not p.task.done()}
+        # Tasks that have ended may belong to a closed loop, and cannot be awaited.
+        tasks = {p.slot.id: p.task for p in self._runners if p.task and not p.task.done()}
         leftovers = [task for task in self._leftovers if not task.done()]
         for task in (*tasks.values(), *leftovers):
             task.cancel()
         await asyncio.gather(*leftovers, return_exceptions=True)
         errors = await _gather_by_id(tasks)
-        # Environments without a task, or whose task was cancelled before it began.
-        left = [place for place in self._places if not place.slot.closed]
-        errors |= await _gather_by_id({p.slot.id: drive(p.slot.close(), p.check) for p in left})
-        self._places, self.shared.slots = [], []
+        # Environments without a task, or whose task was cancelled before it started.
+        unclosed = [runner for runner in self._runners if not runner.slot.closed]
+        errors |= await _gather_by_id({p.slot.id: drive(p.slot.close(), p.check) for p in unclosed})
+        self._runners, self.shared.slots = [], []
         return [
             Failure.of(error, env_id, "close")
             for env_id, error in sorted(errors.items())
@@ -378,6 +387,6 @@ class LoopHost(Host):
 
 
 async def _gather_by_id(closing: Mapping[int, Awaitable[Any]]) -> dict[int, Any]:
-    """Return the result or the exception of each."""
+    """Return the result or the exception of each awaitable."""
     results = await asyncio.gather(*closing.values(), return_exceptions=True)
     return dict(zip(closing, results, strict=True))

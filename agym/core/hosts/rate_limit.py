@@ -1,12 +1,12 @@
 """``rate_limit``: how often environments of one kind are called, by all workers together.
 
-A small file in memory has the time of the next free turn of each kind. A host reserves that turn
-before it calls an environment, moves the time on, and waits until the turn comes::
+A small file in memory has the time of the next free turn of each kind. Before a host calls an
+environment, it reserves that turn, advances the time, and waits until the turn comes::
 
     lock;  turn = max(now, next);  next = turn + 1 / rate;  unlock;  wait until turn
 
-So nothing polls, turns are given in the order in which they were asked for, and calls are never
-closer than ``1 / rate``. The lock is the operating system's: it ends with the process that has it.
+So nothing polls, turns are given in the order of requests, and calls are never closer than
+``1 / rate``. The lock belongs to the operating system: it ends with the process that has locked it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from agym.core.protocol.metrics.gauges import Gauges
 
 _TIME = struct.Struct("<q")
 
-# A clock that all processes of a machine share, in nanoseconds; that of the deadlines.
+# A clock that all processes of a machine share, in nanoseconds; deadlines use the same clock.
 now = time.monotonic_ns
 
-# Longer intervals, of a year, would not fit into the file after a while.
+# The longest interval, a year, so that times fit into the file.
 MAX_INTERVAL = 365.0 * 24 * 3600 * 1e9
 
 
@@ -59,7 +59,7 @@ class RateLimiter:
             self._descriptor = anonymous_file(size)
             self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
             weakref.finalize(self, os.close, self._descriptor)
-        else:  # macOS, where others can open only a file with a name
+        else:  # macOS, where other processes can open only a file with a name
             self._descriptor, self.path = tempfile.mkstemp(prefix="agym-rate-")
             os.ftruncate(self._descriptor, size)
             weakref.finalize(self, _remove, self._descriptor, self.path)
@@ -75,9 +75,10 @@ class RateLimiter:
         weakref.finalize(self, os.close, self._descriptor)
 
     def reserve(self, env_id: int) -> int:
-        """Reserve the next turn of an environment's kind; return when it comes."""
+        """Reserve the next turn of an environment's kind; return its time."""
         file, offset = self._descriptor, _TIME.size * self._kinds[env_id]
-        # The file's lock keeps out other processes, also forked ones, but not other threads.
+        # The file's lock keeps out other processes, including forked ones, which share the file's
+        # position. It does not keep out other threads of this process; the thread lock does.
         with self._lock, locked(file):
             os.lseek(file, offset, os.SEEK_SET)  # Windows has no ``pread``
             (free,) = _TIME.unpack(os.read(file, _TIME.size))
@@ -99,11 +100,11 @@ def number_kinds(factories: Sequence[Factory]) -> list[int]:
 
 
 def _kind(factory: Any) -> Hashable:
-    """Return what factories of the same kind have in common: an id, a class, or their code."""
+    """Return the key that factories of the same kind share: an id, a class, or their code."""
     made = innermost(factory)
     while isinstance(factory, partial):
-        for given in factory.args:
-            env_id = getattr(given, "id", given)
+        for argument in factory.args:
+            env_id = getattr(argument, "id", argument)
             if isinstance(env_id, str) and getattr(made, "__module__", "").startswith("gymnasium"):
                 return env_id
         factory = factory.func
@@ -111,7 +112,7 @@ def _kind(factory: Any) -> Hashable:
 
 
 class Turns:
-    """Lets each call of a host's environments wait for its turn, and counts the time."""
+    """Lets each call of a host's environments wait for its turn, and adds up the waiting time."""
 
     def __init__(
         self,
@@ -125,8 +126,8 @@ class Turns:
         Args:
             limiter: The limiter.
             first: Id of the host's first environment.
-            gauges: Count the time.
-            closes_within: Sleeps for this many seconds, or until the environments are to be closed;
+            gauges: Add up the time.
+            closes_within: Sleeps for this many seconds, or until the environments are being closed;
                 returns whether they are. ``None`` if nothing can close them during the wait.
         """
         self._limiter = limiter
@@ -135,18 +136,18 @@ class Turns:
         self._closes_within = closes_within or threading.Event().wait
 
     def wait(self, i: int) -> Any:
-        """Wait for an environment's turn in this thread; return for how many nanoseconds.
+        """Wait for an environment's turn in this thread; return the time in nanoseconds.
 
         Raises:
             RuntimeError: The environments are being closed.
         """
-        begun = now()
+        started = now()
         turn = self._reserve(i)
-        if turn <= begun:
+        if turn <= started:
             return 0
-        if self._closes_within((turn - begun) / 1e9):
+        if self._closes_within((turn - started) / 1e9):
             raise RuntimeError("the environments were closed while it waited for its turn")
-        return self._count(i, begun)
+        return self._count(i, started)
 
     def call(self, i: int, function: Callable[[], Any]) -> Any:
         """Call a function of an environment when its turn has come."""
@@ -158,8 +159,8 @@ class Turns:
         self._arrays["rate_turn"][self._first + i] = turn
         return turn
 
-    def _count(self, i: int, begun: int) -> int:
-        waited = now() - begun
+    def _count(self, i: int, started: int) -> int:
+        waited = now() - started
         self._arrays["rate_waited"][self._first + i] += waited
         return waited
 
@@ -168,17 +169,17 @@ class LoopTurns(Turns):
     """Does the same for environments that share an event loop."""
 
     async def wait(self, i: int) -> Any:
-        """Wait for an environment's turn on the running loop; return for how many nanoseconds."""
-        begun = now()
+        """Wait for an environment's turn on the running loop; return the time in nanoseconds."""
+        started = now()
         turn = self._reserve(i)
-        if turn <= begun:
+        if turn <= started:
             return 0
         try:
-            while (left := turn - now()) > 0:  # noqa: ASYNC110
-                # Whole milliseconds, rounded up: uvloop rounds, and a turn never comes early.
-                await asyncio.sleep(math.ceil(left / 1e6) / 1e3)
+            while (remaining := turn - now()) > 0:  # noqa: ASYNC110
+                # Whole milliseconds, rounded up: uvloop rounds, and a turn must not come early.
+                await asyncio.sleep(math.ceil(remaining / 1e6) / 1e3)
         finally:
-            waited = self._count(i, begun)
+            waited = self._count(i, started)
         return waited
 
     async def call(self, i: int, function: Callable[[], Any]) -> Any:

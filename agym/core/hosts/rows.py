@@ -1,4 +1,4 @@
-"""A host's rows of the slot table: reads actions, and writes results and what does not fit."""
+"""A host's rows of the slot table: reads actions, and writes results, or adds them to a payload."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from agym.errors import InvalidResult
 StepResult = tuple[Any, Any, Any, Any, Info]
 
 # Observations are copied while they are still in the cache: after this many bytes of them, or this
-# many environments, since the other results of a step take memory too. Each group costs some
+# many environments, because the other results of a step use memory, too. Each group costs a few
 # microseconds: with groups of one, Pong x16 is 4 % slower.
 CHUNK_BYTES = 1024 * 1024
 CHUNK_ENVS = 128
 
-# What is wrong with a value that is not one number, by its shape or type.
+# The error for a value that is not a single number, by its shape or type.
 REWARD = "a reward of {}, which must be a number"
 FLAG = "a flag of {}, which must be True or False"
 
@@ -42,7 +42,7 @@ class Rows:
         self.stop = stop
         self._views: dict[tuple[int, int, int], Plane] = {}
         self._whole_actions = [block[first:stop] for block in table.actions]
-        # Observations, or actions, that are one array each need no flattening or splitting.
+        # A single array of observations, or actions, needs no flattening or splitting.
         self._plain = table.observation.single and not table.observation.objects
         leaf = table.action.leaves[0] if table.action.single else None
         self._plain_actions = leaf is not None and leaf.dtype is not None and not leaf.zero_dim
@@ -59,13 +59,13 @@ class Rows:
         return rows
 
     def actions(self, start: int, stop: int, each: Sequence[Any] | Array | None) -> Any:
-        """Return one action per environment: copies, since environments may keep them.
+        """Return one action per environment: copies, because environments may keep them.
 
         Args:
             start: The first environment.
-            stop: The one past the last.
-            each: An array of all actions, which environments may keep; or what the table lacks of
-                each, ``None`` if that is nothing.
+            stop: The environment after the last.
+            each: An array of all actions, which environments may keep; or the parts of each action
+                that the table lacks, ``None`` if there are none.
         """
         if isinstance(each, np.ndarray):
             if self._plain_actions:
@@ -141,7 +141,7 @@ class Extra:
         return self.made
 
     def take(self, writer: InfoWriter) -> Payload | None:
-        """Return the payload, with new schemas of infos, and begin another."""
+        """Return the payload, with new schemas of infos, and start another."""
         if writer.new:
             self.payload.schemas = writer.take_new()
         payload, self.made = self.made, None
@@ -152,16 +152,16 @@ class Results(Rows):
     """Writes the rows of a host's environments.
 
     Attributes:
-        guard: Held while rows are written.
+        guard: Entered while rows are written.
         writer: Writes infos to rows.
         infos: The info of each environment's latest row, for snapshots.
         objects: The object leaves of each environment's latest observation.
         here: Receives copies of infos instead of the table, in a step for a caller in this thread.
         finals: With ``here``, the last observations and infos of episodes that the step ended.
-        unflagged: Rows of a plane with this mark (``Plane.unflagged``) have no flag set. It grows
-            with every flag that is set, so that all rows are rewritten once. Other marks may be
-            those of a previous host.
-        blank: Likewise, rows with this mark (``Plane.blank``) have no info.
+        unflagged: In rows of a plane with this mark (``Plane.unflagged``) no flag is set. The mark
+            grows with every flag that is set, so that all rows are rewritten once. Other marks may
+            come from a previous host.
+        blank: In rows with this mark (``Plane.blank``) there is no info; it works the same way.
     """
 
     def __init__(
@@ -189,8 +189,8 @@ class Results(Rows):
             plane: The plane.
             slot: The environment.
             result: Its row.
-            extra: Takes what does not fit into the row.
-            final: What :meth:`put_final` returned, if an episode ended before this row.
+            extra: Receives the parts that do not fit into the row.
+            final: The info from :meth:`put_final`, if an episode ended before this row.
         """
         observation, reward, terminated, truncated, info = result
         row, objects = slice(slot, slot + 1), None
@@ -217,7 +217,7 @@ class Results(Rows):
             if self.here is not None:
                 self.here[slot - self.first] = copied(info)
             elif not info and not final and extra.made is None:
-                # The usual case, in a third of the time.
+                # The usual case, in a third of the time of the general case.
                 whole.infos.words[slot] = 0
             else:
                 info = {**(info or {}), FINAL_INFO: final} if final else info
@@ -233,7 +233,7 @@ class Results(Rows):
         row = self.plane(plane, slot, slot + 1)
         with self.guard:
             objects = self.write(row.final, [observation], slot)
-        if objects:  # an empty payload saves a message, which takes longer than the step
+        if objects:  # if empty, do not create a payload: a message takes longer than the step
             extra.payload.final_objects.update(objects)
         return copied(self.with_final(info, observation))
 
@@ -256,7 +256,7 @@ def copied(info: Info) -> Info:
 
 
 def _fits(value: Any, block: Array) -> bool:
-    """Whether a value is an array just like the rows of a block."""
+    """Whether a value is an array with the dtype and shape of the block's rows."""
     if type(value) is not np.ndarray:
         return False
     return bool(value.dtype == block.dtype and value.shape == block.shape[1:])
@@ -266,12 +266,12 @@ def write_rows(block: Array, rows: Sequence[Any]) -> None:
     """Copy one value per row into a contiguous ``block``, without broadcasting or unsafe casts.
 
     Raises:
-        ValueError: A row has another shape than the block's rows.
+        ValueError: The shape of a row differs from that of the block's rows.
         TypeError: A row cannot be cast to the block's dtype within its kind.
     """
     shape = block.shape[1:]
     first = rows[0]
-    # One environment of a Discrete space: a fifth of what the general way takes.
+    # One environment of a Discrete space: a fifth of the time of the general case.
     if len(rows) == 1 and not shape and type(first) is int and block.dtype == np.int64:
         block[0] = first
         return
@@ -312,7 +312,7 @@ def write_column(block: Array, values: Sequence[Any], misfit: str) -> None:
     with suppress(Exception):
         block[...] = values
         return
-    # Arrays with a dimension; tensors with a gradient, or of a dtype that NumPy lacks.
+    # Arrays with a dimension; tensors with a gradient, or of a dtype unknown to NumPy.
     for k, value in enumerate(values):
         try:
             block[k : k + 1] = [value.item() if hasattr(value, "item") else value]
@@ -323,7 +323,7 @@ def write_column(block: Array, values: Sequence[Any], misfit: str) -> None:
 
 
 def write_flag(block: Array, k: int, flag: Any) -> None:
-    """Write a flag that counts as true.
+    """Write a flag that is set.
 
     Raises:
         InvalidResult: It is a sequence, or an array of several elements.

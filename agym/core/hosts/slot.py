@@ -1,12 +1,12 @@
-"""What happens to one environment, written once for hosts that call and for hosts that await.
+"""The operations on one environment, written once for hosts that call and for hosts that await.
 
-A program is a generator. It yields what is to be called, and receives what that returned::
+A program is a generator. It yields functions to call, and receives their results::
 
-    program --> env.reset --> sync.py: answer = call()         --> program goes on with the answer
-                              loop.py: answer = await call()
+    program --> env.reset --> sync_host.py: answer = call()         --> program continues with it
+                              loop_host.py: answer = await call()
 
-Everything but the plain step of a running environment is a program. Hosts call plain steps
-themselves, because a generator would take longer than a quick environment.
+Everything except the plain step of a running environment is a program. Hosts call plain steps
+directly, because a generator would take longer than a fast environment.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ from agym.errors import SnapshotError
 T = TypeVar("T")
 Program = Generator[Callable[[], Any], Any, T]
 
-# Why there is no state, or what may help.
+# Why there is no state, and what may help.
 NOT_OVER = "its episode is not over"
 UNRECORDED = (
-    "Its episode could be replayed, but its actions were not recorded: they are from the next reset"
-    " on, so reset it and try again; with on_fault='replay' they are from the start"
+    "Its episode could be replayed, but its actions were not recorded. They are recorded from the"
+    " next reset on: reset it and try again, or use on_fault='replay' to record all of them"
 )
-REMEDY = "Or give it get_state and set_state, or say how by agym.snapshot_codecs.register"
+REMEDY = "Or add get_state and set_state methods, or register a codec with agym.snapshot_codecs"
 
-OTHER_REPLAY = "its replay came to another observation"
+OTHER_REPLAY = "its replay led to a different observation"
 
 
 class Stopped(Exception):
-    """Wraps a ``StopIteration``, which neither a generator nor a coroutine can raise as it is."""
+    """Wraps a ``StopIteration``, which generators and coroutines cannot raise unchanged."""
 
     def __init__(self, error: StopIteration) -> None:
         super().__init__()
@@ -78,21 +78,21 @@ class Stopped(Exception):
 
 @dataclass(slots=True, eq=False)
 class Shared:
-    """What the environments of one host have in common.
+    """The data that the environments of one host have in common.
 
     Attributes:
         rule: What follows an episode's end.
         filter: Selects infos.
-        catch: What an environment may raise while it is brought to a state.
+        catch: The exceptions of an environment that are handled while a state is loaded.
         remake: Makes a replacement for an environment.
-        discard: Closes an environment that is replaced, whatever that raises.
-        log: Report how episodes begin.
-        coroutines: They are coroutine environments.
+        discard: Closes a replaced environment, and ignores its exceptions.
+        log: Whether to report how episodes start.
+        coroutines: Whether they are coroutine environments.
         turns: Waits for turns by the rate limit.
-        recording: Keep how episodes begin, and their actions.
-        rounds: Steps of all environments together.
+        recording: Whether to keep how episodes start, and their actions.
+        rounds: Number of steps of all environments together.
         slots: The environments.
-        keep_frame: Makes of a frame what the environment no longer changes.
+        keep_frame: Copies a frame, so that the environment can no longer change it.
         results: Writes rows.
         meter: Updates the gauges.
     """
@@ -115,21 +115,21 @@ class Shared:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One environment and its host's record of it. Its generators are the programs.
+    """One environment and its host's record of it. Its generator methods are the programs.
 
     Attributes:
         id: The environment's id.
         i: Its index in the host.
         env: The environment.
-        factory: Made it.
-        shared: What it has in common with the others.
-        extra: Takes what does not fit into its row.
+        factory: The factory that made it.
+        shared: The data that it shares with the other environments.
+        extra: Receives the parts of results that do not fit into its row.
         episode: Its episode.
         step_offset: How far ``shared.rounds`` is ahead of the steps of the episode.
-        record: How the episode began and its actions, if that is recorded.
+        record: How the episode started and its actions, if recorded.
         fault: A fault to inject into the next step.
-        resetting: A reset is running, so that an exception is reported as the reset's.
-        closed: It was closed for good.
+        resetting: Whether a reset is running, so that an exception is reported as the reset's.
+        closed: Whether it was closed for good.
         waited: How long its latest step waited for its turn, in nanoseconds.
     """
 
@@ -150,16 +150,16 @@ class Slot:
 
     @property
     def steps(self) -> int:
-        """How many steps its episode has had."""
+        """Number of steps in its episode."""
         return self.shared.rounds - self.step_offset
 
     def count_step(self) -> None:
-        """Count a step of this environment alone; one of all is counted in ``shared.rounds``."""
+        """Count a step of this environment alone; a step of all is counted in ``shared.rounds``."""
         self.step_offset -= 1
 
     @property
     def kind(self) -> Any:
-        """What it has in common with others that are copied in the same way."""
+        """The key that it shares with environments that are copied in the same way."""
         if self._kind is None:
             self._kind = kind_of(self.env, self.factory)
         return self._kind
@@ -177,7 +177,7 @@ class Slot:
         self.shared.results.put(message.plane, self.id, row, self.extra)
 
     def restart_episode(self) -> Callable[[], Any]:
-        """Use the same options, but no seed, so that the random stream continues."""
+        """Return the call of an automatic reset: without a seed, the random stream continues."""
         options = self.episode.options
         if options is None:
             return self._start_episode({})
@@ -186,24 +186,24 @@ class Slot:
     def _start_episode(self, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Return the call of the reset that starts the next episode, for :meth:`started`.
 
-        Without a seed, it begins as the episode that is tried again, or gets a replacement's seed.
+        Without a seed, it starts like the episode that is retried, or uses a replacement's seed.
         """
         shared, episode = self.shared, self.episode
         if episode.retry is not None or episode.reseed is not None:
             arguments = self._seeded(arguments)
-        episode.begin()
-        shared.meter.begin_episode(self.id)
+        episode.start()
+        shared.meter.count_episode(self.id)
         return self._reset_call(arguments, report=shared.log)
 
     def started(self, result: tuple[Any, Info]) -> StepResult:
-        """Return the row of a reset, with the info that the caller gets of it."""
+        """Return the row of a reset, with the info that the caller gets."""
         shared = self.shared
         observation, info = result
         self.resetting = False
         if info:
             shared.meter.spent(self.id, info)
         if shared.filter.active:
-            shared.filter.begin(self.i)
+            shared.filter.start(self.i)
             (info,) = shared.filter.running([info])
         return observation, 0.0, False, False, info
 
@@ -214,14 +214,14 @@ class Slot:
         if arguments.get("seed") is not None:
             return arguments
         if retry is not None:
-            given = {} if arguments.get("options") is None else {"options": arguments["options"]}
-            arguments = {**restore_start(self.env, retry), **given}
+            options = {} if arguments.get("options") is None else {"options": arguments["options"]}
+            arguments = {**restore_start(self.env, retry), **options}
             if retry.seed is not None or retry.rng is not None:
                 return arguments
         return arguments if reseed is None else {**arguments, "seed": reseed}
 
     def _reset_call(self, arguments: dict[str, Any], *, report: bool = False) -> Callable[[], Any]:
-        """Return what resets the environment; record how its episode begins."""
+        """Return the call that resets the environment; record how its episode starts."""
         shared = self.shared
         self.resetting = True
         self.step_offset = shared.rounds
@@ -234,7 +234,7 @@ class Slot:
         return call if shared.turns is None else partial(shared.turns.call, self.i, call)
 
     def next_start(self) -> EpisodeStart:
-        """Return how the next episode begins, if no argument of its reset says so."""
+        """Return how the next episode starts, unless an argument of its reset decides that."""
         episode = self.episode
         if episode.retry is not None:
             return episode.retry
@@ -253,7 +253,7 @@ class Slot:
         if episode.phase is Phase.DUE:
             return self.started((yield self.restart_episode()))
         if episode.phase is Phase.HELD:
-            self.step_offset += 1  # no step of the episode
+            self.step_offset += 1  # not a step of the episode
         return episode.known_row()
 
     def _call_step(self, action: Any) -> Program[StepResult]:
@@ -263,7 +263,7 @@ class Slot:
         return result
 
     def record_action(self, action: Any) -> None:
-        """Record the action of a plain step; an episode that is too long is dropped."""
+        """Record the action of a plain step; drop the record of an episode that is too long."""
         record = self.record
         if record is not None and self.episode.phase is Phase.RUNNING:
             record.actions.append(action)
@@ -271,7 +271,7 @@ class Slot:
                 self.record = None
 
     def select_info(self, result: StepResult) -> Info:
-        """Return the info that the caller gets of a step whose reward is not yet counted."""
+        """Return the info that the caller gets for a step whose reward is not yet counted."""
         _, reward, terminated, truncated, info = result
         shared = self.shared
         if (terminated or truncated) and self.episode.phase is not Phase.HELD:
@@ -279,7 +279,7 @@ class Slot:
         return shared.filter.running([info])[0]
 
     def end(self, result: StepResult, info: Info, plane: int) -> Program[None] | None:
-        """Note a row that ended the episode; return the program of what follows at once."""
+        """Note a row that ended the episode; return the program that must run at once, if any."""
         shared = self.shared
         if self.episode.phase is Phase.HELD:
             return None
@@ -309,7 +309,7 @@ class Slot:
 
     def get_attr(self, message: GetAttr, k: int) -> Program[Any]:
         """Read an attribute."""
-        # In a tuple, so that a host does not await a value that could be awaited.
+        # In a tuple, so that a host does not await a value that happens to be awaitable.
         (value,) = yield lambda: (peek(self.env, message.attribute),)
         return value
 
@@ -333,7 +333,7 @@ class Slot:
     # ---------------------------------------------------------------- states
 
     def save(self, message: Save, k: int) -> Program[EnvState | str]:
-        """Return the environment's state, or why it cannot be had."""
+        """Return the environment's state, or why it is not available."""
         if self.episode.phase is Phase.CUT:
             return CUT_OFF
         learn(message.codecs)
@@ -359,15 +359,15 @@ class Slot:
             name = type(self.env).__name__
             methods = [getattr(self.env, method, None) for method in ("snapshot", "restore")]
             if all(map(callable, methods)):
-                detail = f"what {name}.snapshot returns"
+                detail = f"the result of {name}.snapshot"
                 data = yield self.env.snapshot
-                try:  # a pickle, so that nothing can change it
+                try:  # a pickle, which the environment cannot change later
                     return Copy("methods", detail, dumps_by_value(data))
                 except (TypeError, pickle.PicklingError) as error:
-                    return f"{detail} cannot be pickled: {error}"
+                    return f"{detail} can't be pickled: {error}"
             copied = f"{name} has no `async def snapshot(self)` and `restore(self, state)`"
             if self.record is not None:
-                return Copy("actions", f"its actions, since {copied}", self.record.copy())
+                return Copy("actions", f"its actions, because {copied}", self.record.copy())
             remedy = ""
         if self.record is None:
             self.shared.recording = True
@@ -390,7 +390,7 @@ class Slot:
         return EnvState(self.episode.copy(), observation, info, flags, **more)
 
     def _between_episodes(self, plane: int) -> EnvState | str:
-        """Return where another host can begin the next episode, or begin this one again."""
+        """Return a state from which another host can start the next, or restart this, episode."""
         state = self._state(plane)
         if self.shared.rule.resets_now:
             if self.steps or self.record is None:
@@ -402,7 +402,7 @@ class Slot:
         return state
 
     def load(self, message: Load, k: int) -> Program[str | None]:
-        """Bring the environment, or another in its place, to a state; see :class:`Load`."""
+        """Bring the environment, or its replacement, to a state; see :class:`Load`."""
         state: EnvState = message.states[k]
         shared = self.shared
         learn(message.codecs)
@@ -437,18 +437,18 @@ class Slot:
         return lost
 
     def _number(self) -> None:
-        """Number an episode whose state has no number, since it was not taken from a host."""
+        """Number an episode whose state has no number, because it did not come from a host."""
         self.episode.number = self.episode.number or self.shared.meter.episodes(self.id)
 
     def _apply(self, state: EnvState) -> Program[None]:
-        """Set the state of the environment, and the record of it.
+        """Set the state of the environment, and its record.
 
         Raises:
-            SnapshotError: It is of another kind of environment, or its actions lead elsewhere.
+            SnapshotError: The state is of another kind of environment, or its replay differs.
         """
         shared, copied, flags = self.shared, state.unpacked().copied, state.flags
         episode = shared.rule.restored(state.episode, state.observation, flags)
-        if copied is None:  # the next episode begins as the state says
+        if copied is None:  # the state only says how the next episode starts
             self.episode = episode
             return
         actions = state.actions
@@ -464,7 +464,7 @@ class Slot:
             shared.filter.resume(self.i, state.statistics)
             self.episode = episode
             if episode.phase is Phase.HELD:
-                actions = ()  # which it ignored
+                actions = ()  # an environment on hold has ignored them
         ended = None
         for action in actions:
             self.record_action(action)
@@ -492,25 +492,25 @@ class Slot:
             raise SnapshotError(OTHER_KIND.format(copied.detail))
 
 
-def same_observation(layout: Layout, one: Any, other: Any) -> bool:
+def same_observation(layout: Layout, first: Any, second: Any) -> bool:
     """Return whether two observations are equal, to the last bit."""
     return all(
-        _same_object(mine, theirs)
+        _same_object(a, b)
         if leaf.dtype is None
-        else np.asarray(mine, leaf.dtype).tobytes() == np.asarray(theirs, leaf.dtype).tobytes()
-        for leaf, mine, theirs in zip(
-            layout.leaves, layout.flatten(one), layout.flatten(other), strict=True
+        else np.asarray(a, leaf.dtype).tobytes() == np.asarray(b, leaf.dtype).tobytes()
+        for leaf, a, b in zip(
+            layout.leaves, layout.flatten(first), layout.flatten(second), strict=True
         )
     )
 
 
-def _same_object(one: Any, other: Any) -> bool:
-    # Classes may compare by no means at all, or only by their pickles.
+def _same_object(first: Any, second: Any) -> bool:
+    # Some classes cannot be compared at all, or only by their pickles.
     with suppress(Exception):
-        if data_equivalence(one, other, exact=True):
+        if data_equivalence(first, second, exact=True):
             return True
     with suppress(Exception):
-        return dumps_by_value(one) == dumps_by_value(other)
+        return dumps_by_value(first) == dumps_by_value(second)
     return False
 
 
@@ -523,7 +523,7 @@ def call_method(
 
 
 def close_env(env: Any) -> Program[Any]:
-    """Close an environment, if it has something to close."""
+    """Close an environment, if it has a ``close`` method."""
     method = getattr(env, "close", None)  # coroutine environments need not have one
     return None if method is None else (yield method)
 

@@ -4,7 +4,7 @@ A host makes, steps, resets, renders and closes the environments of one contiguo
 the thread that calls it. The serial backend calls it directly; a worker runs it behind a mailbox.
 
 The hot loop does only ``append(step(action))`` per environment; everything else works on whole
-columns. The loop does not test for an episode's end: instead, a function that drives the program of
+columns. The loop does not check for an episode's end. Instead, a function that drives a program of
 the environment's slot (``hosts/slot.py``) replaces its entry in the list of step functions.
 """
 
@@ -53,14 +53,14 @@ def drive(program: Program[T]) -> T:
 
 
 class SyncHost(Host):
-    """Runs Gymnasium environments, one after the other."""
+    """Runs Gymnasium environments, one after another."""
 
     _timing = False
 
-    # One for all environments, which complete their operations together.
+    # Shared by all environments, which complete their operations together.
     _extra: Extra
 
-    # What steps each environment, by the phase of its episode.
+    # The function that steps each environment, by the phase of its episode.
     _steps: list[Callable[[Any], StepResult]]
 
     # ---------------------------------------------------------------- life
@@ -74,7 +74,7 @@ class SyncHost(Host):
         return described, failures
 
     def _step_of(self, slot: Slot) -> Callable[[Any], StepResult]:
-        """Return what makes the next step of an environment."""
+        """Return the function for the next step of an environment."""
         running = slot.episode.phase is Phase.RUNNING and slot.fault is None
         if running and self.shared.turns is None:
             step: Callable[[Any], StepResult] = slot.env.step
@@ -83,7 +83,7 @@ class SyncHost(Host):
 
     def _step_by_program(self, slot: Slot, action: Any) -> StepResult:
         if slot.episode.phase is Phase.DUE and slot.fault is None:
-            # As the program does, in half of its time: quick environments are reset often.
+            # Does the same as the program in half of the time: fast environments reset often.
             result = slot.started(slot.restart_episode()())
         else:
             result = drive(slot.step(action))
@@ -115,13 +115,13 @@ class SyncHost(Host):
     # ---------------------------------------------------------------- operations
 
     def run(self, operation: Operation) -> Completion:
-        """Run one operation on its environments; what they raise is in the completion."""
+        """Run one operation on its environments; their exceptions are in the completion."""
         number, start, stop, message = operation
         self._extra.made = None  # Ctrl-C may have interrupted an earlier operation
         if isinstance(message, Step):
             payload = self.step(start, stop, message.plane, message.parts)
             return Completion(number, start, stop, payload)
-        begun = clock()
+        started = clock()
         program = PROGRAMS[type(message)]
         for k, slot in enumerate(self._range(start, stop)):
             self._mark(slot.id)
@@ -135,7 +135,7 @@ class SyncHost(Host):
             finally:
                 self._steps[slot.i] = self._step_of(slot)
         self._mark(None)
-        self.shared.meter.did(message.name, stop - start, begun)
+        self.shared.meter.did(message.name, stop - start, started)
         return Completion(number, start, stop, self._extra.take(self.shared.results.writer))
 
     def _range(self, start: int, stop: int) -> list[Slot]:
@@ -154,9 +154,9 @@ class SyncHost(Host):
     def step(
         self, start: int, stop: int, plane: int, each: list[list[Any]] | Array | None = None
     ) -> Payload | None:
-        """Step the environments ``start:stop``; return what does not fit into their rows.
+        """Step the environments ``start:stop``; return the payload that does not fit into the rows.
 
-        For ``each`` see :meth:`Rows.actions`.
+        For ``each``, see :meth:`Rows.actions`.
         """
         self._step_range(start, stop, plane, each)
         writer = self.shared.results.writer
@@ -166,8 +166,8 @@ class SyncHost(Host):
         """Step all environments for a caller in this thread.
 
         Returns:
-            Copies of their infos, which are not in the rows; or, if anything else does not fit into
-            the rows either, all that does not.
+            Copies of their infos, which are then not in the rows; or, if anything else does not fit
+            into the rows, the whole payload.
         """
         results, extra = self.shared.results, self._extra
         extra.made = None
@@ -201,7 +201,7 @@ class SyncHost(Host):
         else:
             for slot in self._range(start, stop):
                 slot.count_step()
-        self._timing = shared.meter.begin(start, stop, whole=whole)
+        self._timing = shared.meter.start(start, stop, whole=whole)
         chunk = shared.results.chunk
         if width <= chunk:
             self._step_chunk(start, stop, plane, each)
@@ -246,7 +246,7 @@ class SyncHost(Host):
         start: int,
         results: list[StepResult],
     ) -> None:
-        """Step environments, and time each that is not held."""
+        """Step environments, and time each that is not on hold."""
         meter = self.shared.meter
         ticks = [clock()]
         for env_id, step, action in zip(count(start), steps, actions):
@@ -257,9 +257,9 @@ class SyncHost(Host):
         idle = meter.idle_until(ticks[0])
         meter.end_timing()
         slots = self._range(start, start + len(steps))
-        for slot, (begun, ended) in zip(slots, pairwise(ticks), strict=True):
+        for slot, (started, ended) in zip(slots, pairwise(ticks), strict=True):
             if slot.episode.phase is not Phase.HELD:
-                meter.timed(slot.id, ended - begun - slot.waited, idle)
+                meter.timed(slot.id, ended - started - slot.waited, idle)
             idle = 0
 
     def _step_others(
@@ -271,9 +271,9 @@ class SyncHost(Host):
         stop: int,
         plane: int,
     ) -> None:
-        """Continue one environment at a time after one raised, so that the others are stepped."""
+        """Continue one environment at a time after one raised, so that the others also step."""
         written = self.shared.results
-        written.unflagged += 1  # the engine decides about rows of failed ones
+        written.unflagged += 1  # the engine decides about rows of environments that failed
         written.blank += 1
         slots = self._range(start, stop)
         rescued: list[StepResult | None] = [*results]
@@ -285,7 +285,7 @@ class SyncHost(Host):
             try:
                 rescued.append(self._steps[slot.i](action))
             except self._catch as another:
-                if another.__context__ is error:  # an unrelated exception
+                if another.__context__ is error:  # the two are unrelated
                     another.__context__ = None
                 self._fail(another, slot, "step", action)
                 rescued.append(None)
@@ -294,7 +294,7 @@ class SyncHost(Host):
             if result is not None:
                 try:
                     self._store([result], slot.id, slot.id + 1, plane)
-                except self._catch as misfit:  # does not fit the space
+                except self._catch as misfit:  # the result does not fit the space
                     self._fail(misfit, slot, "step", action)
 
     def _store(self, results: Sequence[StepResult], start: int, stop: int, plane: int) -> None:
@@ -302,13 +302,13 @@ class SyncHost(Host):
         shared, written = self.shared, self.shared.results
         rows = written.plane(plane, start, stop)
         infos: Sequence[Info]
-        if len(results) == 1:  # quicker than zip, which matters for one environment alone
+        if len(results) == 1:  # faster than zip, which matters for a single environment
             ((observation, reward, over_now, cut_now, info),) = results
             observations, rewards, infos = (observation,), (reward,), (info,)
             terminated, truncated = (over_now,), (cut_now,)
         else:
             observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
-        raw = infos  # before the filter
+        raw = infos  # not filtered
         done = any(terminated) or any(truncated)
         over = [*compress(count(), terminated)] if done else ()
         cut = [*compress(count(), truncated)] if done else ()
@@ -318,7 +318,8 @@ class SyncHost(Host):
                 infos = [*map(Slot.select_info, self._range(start, stop), results)]
         low, high = start - self.first, stop - self.first
         written.infos[low:high] = infos
-        # The marks change first, in case an exception ends the rest.
+        # Change the marks before writing. If Ctrl-C or an exception interrupts the writes, the rows
+        # then count as unknown, and the next step writes all of their flags and infos.
         if done:
             written.unflagged += 1
         any_info = any(infos)
@@ -326,7 +327,7 @@ class SyncHost(Host):
             written.blank += 1
         with written.guard:
             objects = written.write(rows.observations, observations, start)
-            try:  # write_column's usual case, without its call
+            try:  # the usual case of write_column, without the call
                 rows.rewards[...] = rewards
             except Exception:
                 write_column(rows.rewards, rewards, REWARD)
@@ -336,7 +337,7 @@ class SyncHost(Host):
                     write_flag(rows.terminated, k, terminated[k])
                 for k in cut:
                     write_flag(rows.truncated, k, truncated[k])
-                if not done and plane < FIRST_BUFFER:  # buffers have other writers
+                if not done and plane < FIRST_BUFFER:  # step buffers have other writers
                     rows.unflagged = written.unflagged
             if written.here is not None:
                 if any_info:
@@ -350,7 +351,7 @@ class SyncHost(Host):
             written.note_objects(objects, self._extra)
         if any_info or (raw is not infos and any(raw)):
             for slot, info in zip(self._range(start, stop), raw, strict=True):
-                if "cost" in info and slot.steps:  # that of a reset was added already
+                if "cost" in info and slot.steps:  # a reset's cost was added already
                     shared.meter.spent(slot.id, info)
         if shared.filter.active:
             shared.filter.add(low, rewards)

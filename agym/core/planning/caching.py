@@ -1,8 +1,9 @@
-"""Caches what is known of environments as small JSON files in the user's cache folder.
+"""Caches what is known about environments as small JSON files in the user's cache folder.
 
-A record is about the environments of one factory: their profile, and what batches of them took.
+A record is about the environments of one factory: their profile, and the measured batch times.
 
-An unreadable record counts as missing. What cannot be written is measured again.
+An unreadable record counts as missing. If a record cannot be written, the environment is measured
+again the next time.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from agym.core._system.cpus import core_numbers, quota
 from agym.core.hosts.factories import Factory
 from agym.core.planning.model import Profile
 
-# Of the records; other versions are not read.
+# The version of the records; other versions are not read.
 VERSION = 3
 
 # Seconds for which a measurement of a real run counts instead of a prediction.
 MEASURED_SECONDS = 24 * 3600.0
 
-# Times and sizes in records are smaller.
+# The upper limit of valid times and sizes in records.
 MAX_SECONDS = 1e12
 
-# Factories that hold more bytes than this are not looked up.
+# Factories whose pickle is larger than this are not looked up.
 MAX_PICKLED = 64 * 1024
 
 
@@ -47,7 +48,7 @@ def cache_folder() -> Path:
     """Return agym's cache folder: ``$XDG_CACHE_HOME/agym``, or ``~/.cache/agym``.
 
     Raises:
-        RuntimeError: The user has no home.
+        RuntimeError: The user has no home folder.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "agym"
@@ -62,11 +63,11 @@ def recall_profile(factory: Factory) -> Profile | None:
     """Return the profile of a factory's environments, if their code is unchanged."""
     record = _read(_path(factory))
     try:
-        found = record["profile"]
+        saved = record["profile"]
         if record["changed"] != _changed(record["file"]):
             return None
-        numbers = [value for name, value in found.items() if name != "name"]
-        return Profile(**found) if all(map(is_number, numbers)) else None
+        numbers = [value for name, value in saved.items() if name != "name"]
+        return Profile(**saved) if all(map(is_number, numbers)) else None
     except (TypeError, KeyError, AttributeError):
         return None
 
@@ -74,19 +75,19 @@ def recall_profile(factory: Factory) -> Profile | None:
 def remember_profile(factory: Factory, profile: Profile, file: str | None) -> None:
     """Store the profile of a factory's environments, whose code is in a file.
 
-    What real runs took with earlier code is forgotten.
+    Measured batch times of earlier code are deleted.
     """
     record = {"profile": asdict(profile), "file": file, "changed": _changed(file)}
     _write(_path(factory), record)
 
 
 def recall_measured(factory: Factory, num_envs: int) -> dict[str, float]:
-    """Return the seconds per batch that real runs took in the last day, by candidate's name."""
+    """Return the seconds per batch of real runs in the last day, by candidate's name."""
     return {name: took for name, (took, _) in _measured(_read(_path(factory)), num_envs)}
 
 
 def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float]) -> None:
-    """Add the seconds per batch that candidates took."""
+    """Add the seconds per batch of candidates."""
     path = _path(factory)
     record = _read(path)
     new = {name: (seconds, time.time()) for name, seconds in measured.items()}
@@ -96,7 +97,7 @@ def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float
 
 
 def _measured(record: dict[str, Any], num_envs: int) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield what was measured of each candidate in the last day, and when."""
+    """Yield the measurements of each candidate in the last day, with their times."""
     with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
         for name, (seconds, taken) in record["runs"][_run(num_envs)].items():
             fits = is_number(seconds) and is_number(taken)
@@ -109,18 +110,20 @@ def _run(num_envs: int) -> str:
 
 
 def _read(path: Path | None) -> dict[str, Any]:
-    """Read a record; it is empty if none can be read."""
+    """Read a record; it is empty if it cannot be read."""
     try:
-        found = {} if path is None else json.loads(path.read_text())
+        record = {} if path is None else json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def _write(path: Path | None, record: dict[str, Any]) -> None:
     """Write a record, completely or not at all."""
     if path is None:
         return
+    # Other processes may read or write the same record: the replacement is atomic, so they see the
+    # old or the new file. If two write at once, one measurement is lost, and made again later.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
@@ -134,7 +137,7 @@ def _write(path: Path | None, record: dict[str, Any]) -> None:
 
 
 def source_file(env: Any) -> str | None:
-    """Return the file with the code of an environment, or of a class of such."""
+    """Return the file with the code of an environment, or of an environment class."""
     env = getattr(env, "unwrapped", env)
     with contextlib.suppress(TypeError, OSError):
         return inspect.getsourcefile(env if isinstance(env, type) else type(env))
@@ -144,7 +147,7 @@ def source_file(env: Any) -> str | None:
 def _path(factory: Factory) -> Path | None:
     """Return the file of a factory's record, the same in each process; ``None`` if there is none.
 
-    A record is that of this machine and these libraries.
+    A record is valid only for this machine and these libraries.
     """
     digest = _Digest()
     libraries = (
@@ -156,7 +159,7 @@ def _path(factory: Factory) -> Path | None:
     try:
         cloudpickle.Pickler(digest).dump(factory)
         return cache_folder() / f"env-{digest.hash.hexdigest()[:32]}.json"
-    except Exception:  # what it holds cannot be pickled, or is large; or the user has no home
+    except Exception:  # it cannot be pickled, or is large; or the user has no home folder
         return None
 
 
@@ -165,11 +168,11 @@ class _Digest:
 
     def __init__(self) -> None:
         self.hash = hashlib.sha256()
-        self._left = MAX_PICKLED
+        self._remaining = MAX_PICKLED
 
     def write(self, piece: Any) -> None:
-        self._left -= len(piece)
-        if self._left < 0:
+        self._remaining -= len(piece)
+        if self._remaining < 0:
             raise OverflowError
         self.hash.update(piece)
 

@@ -1,6 +1,6 @@
-"""The rule by which a backend is chosen among candidates, and what is said of it.
+"""The rule that chooses a backend among candidates, and its description in words.
 
-In doubt the simplest is chosen: another one must be clearly faster.
+In doubt, the simplest backend is chosen: another one must be clearly faster.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from agym.core.planning.model import Candidate, Profile, Requirements
 
-# A backend that is not the simplest must be predicted to be this many times as fast. Less is within
-# what a machine varies by from minute to minute. With 1.3, Acrobot x8 was a quarter slower than in
-# worker processes (``python -m benchmarks grid``).
+# A backend that is not the simplest must be predicted to be this many times as fast. A smaller
+# factor is within the variation of a machine from minute to minute. With 1.3, Acrobot x8 was a
+# quarter slower than in worker processes (``python -m benchmarks grid``).
 MIN_SPEEDUP = 1.15
 
-# The same between two that were both measured, and where the caller asks for workers.
+# The factor between two measured backends, and if the caller asks for workers.
 MARGIN = 1.05
 
 
@@ -22,38 +22,38 @@ def decide(found: Sequence[Candidate], *, workers_wanted: bool = False) -> tuple
     """Choose one of the candidates, which are listed with the simplest first.
 
     Args:
-        found: The candidates, one of which at least has no remark.
-        workers_wanted: The caller asks for workers, so that there is no doubt about having any.
+        found: The candidates, at least one of which has no remark.
+        workers_wanted: The caller asks for workers, so their cost is no reason against them.
 
     Returns:
-        The chosen one, and what decided, in a sentence.
+        The chosen candidate, and the reason, in a sentence.
     """
-    base, *others = (one for one in found if not one.remark)
+    base, *others = (candidate for candidate in found if not candidate.remark)
     if not others:
-        return base, "No other backend can be chosen."
-    other = min(others, key=lambda one: one.seconds)
+        return base, "No other backend is possible."
+    other = min(others, key=lambda candidate: candidate.seconds)
     measured = base.measured is not None and other.measured is not None
-    clearly = MARGIN if measured or workers_wanted else MIN_SPEEDUP
+    factor = MARGIN if measured or workers_wanted else MIN_SPEEDUP
     compared = f"{other.name} is {base.seconds / other.seconds:.2f} times as fast"
-    if base.seconds >= clearly * other.seconds:
+    if base.seconds >= factor * other.seconds:
         return other, f"{compared}."
-    return base, f"{compared}; below {clearly:g} times the simpler one stays."
+    return base, f"{compared}; below {factor:g} times, the simpler backend is chosen."
 
 
 def explain(chosen: Candidate, found: Sequence[Candidate]) -> str:
-    """Return what batches take on the chosen one and on others, without a full stop."""
-    said = f"{chosen.name} {_takes(chosen)} per batch"
-    others = [one for one in found if not one.remark and one is not chosen]
+    """Describe the batch times of the chosen candidate and of others, without a full stop."""
+    text = f"{chosen.name} {_takes(chosen)} per batch"
+    others = [other for other in found if not other.remark and other is not chosen]
     if others:
-        other = min(others, key=lambda one: one.seconds)
-        # What a real run took is said in any case, since it may be why another one is chosen.
-        others = [one for one in others if one is other or one.measured is not None]
-        said = ", ".join([said, *(f"{one.name} {_takes(one)}" for one in others)])
-    return "; ".join([said, *(f"{one.backend} {one.remark}" for one in found if one.remark)])
+        best = min(others, key=lambda other: other.seconds)
+        # Measured times are always included, because they may be the reason for the choice.
+        others = [other for other in others if other is best or other.measured is not None]
+        text = ", ".join([text, *(f"{other.name} {_takes(other)}" for other in others)])
+    return "; ".join([text, *(f"{each.backend} {each.remark}" for each in found if each.remark)])
 
 
 def describe_basis(profile: Profile, needs: Requirements) -> str:
-    """Return in a sentence what predictions are derived from."""
+    """Describe in a sentence the basis of the predictions."""
     cores = f"{needs.cores} core{'s' if needs.cores > 1 else ''}"
     use = f"worker processes would have {cores}"
     if needs.others:
@@ -61,10 +61,10 @@ def describe_basis(profile: Profile, needs: Requirements) -> str:
     return f"A step of one environment was measured to take {readable(profile.step)}, and {use}."
 
 
-def _takes(one: Candidate) -> str:
-    if one.measured is not None:
-        return f"took {readable(one.measured)}"
-    return f"is predicted to take {readable(one.predicted)}"
+def _takes(candidate: Candidate) -> str:
+    if candidate.measured is not None:
+        return f"took {readable(candidate.measured)}"
+    return f"is predicted to take {readable(candidate.predicted)}"
 
 
 def readable(seconds: float | None) -> str:

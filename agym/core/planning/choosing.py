@@ -2,20 +2,20 @@
 
 The cheapest rule that decides is used::
 
-    faults are to be handled                   -> process, and nothing is tried in this process
+    faults must be handled                     -> process, and nothing is tried in this process
     one environment with the sync API          -> serial
     it was measured before                     -> the fastest, if it is clearly faster than serial
-    its code is the user's own                 -> serial, or thread beside an event loop
+    its code is the user's                     -> serial, or thread if there is an event loop
     otherwise make one and measure it          -> the same
 
-What batches take is predicted by ``planning/model.py``, and ``planning/choice.py`` decides. What a
-real run has measured replaces the prediction (:func:`learn_from`).
+``planning/model.py`` predicts batch times, and ``planning/choice.py`` decides. Measurements of real
+runs replace the predictions (:func:`learn_from`).
 
-A user's own environment is never stepped before the caller steps it: it may write files, move a
-robot, or end this process. ``agym.plan`` measures it in a separate process, and keeps the profile
-on disk for the next choice.
+A user's environment is never stepped before the caller steps it: it may write files, move a robot,
+or end this process. ``agym.plan`` measures it in a separate process, and stores the profile on disk
+for the next choice.
 
-A measured environment is closed and never handed to the caller, since its own counters or random
+A measured environment is closed and never returned to the caller, because its counters or random
 numbers are no longer those of a new one. If construction is slow, it is measured only once.
 """
 
@@ -54,13 +54,13 @@ from agym.core.planning.sampling import (
     obstacle,
 )
 
-# For how long to watch what other programs do.
+# How many seconds to watch the cores for other programs.
 LOOK_SECONDS = 0.06
 
-# A choice is refuted if a batch takes this many times as long as in the caller's thread.
+# A choice is refuted if a batch takes this many times as long as predicted for the caller's thread.
 REFUTED = 1.2
 
-# Where cores share an execution unit, a worker's step takes up to this many times as long.
+# If cores share an execution unit, a worker's step takes up to this many times as long.
 SLOWED = 2.0
 
 
@@ -70,13 +70,13 @@ def choose_backend(
     """Choose a backend for environments.
 
     Args:
-        factories: Their factories; the first may be called here.
+        factories: The factories of the environments; the first may be called here.
         needs: The caller's requirements.
-        sample: Makes an environment like these, to be measured instead of the first.
+        sample: Makes a similar environment, which is measured instead of the first.
 
     Returns:
-        The plan; and the factories to use, the first of which may return an environment that was
-        made already.
+        The plan; and the factories to use, the first of which may return an environment that
+        already exists.
     """
     measured = sample or factories[0]
     name = name_of(measured)
@@ -104,7 +104,7 @@ def _choose_unknown(
     wants_processes = needs.workers is not None and not obstacle(factories)
     if wants_processes or makes_sync(factory):
         return _unmeasured(name, factories, needs), factories
-    # One must be made, to know whether it is a coroutine environment.
+    # An environment must be made, to know whether it is a coroutine environment.
     on_loop = _by_rule(name, needs, "asyncio", "it is a coroutine environment")
     if needs.blocking and needs.workers is None:
         with NoRunningLoop():
@@ -118,11 +118,11 @@ def _choose_unknown(
         return _by_rule(name, needs, "serial", "it cannot be made"), [failing, *factories[1:]]
     plan = on_loop if sample.coroutine else _unmeasured(name, factories, needs)
     if sample.existing:
-        plan = _by_rule(name, needs, "serial", "its factory gives the same environment each time")
+        plan = _by_rule(name, needs, "serial", "its factory returns the same environment each time")
     if plan.backend in ("serial", "asyncio"):
         env = sample.env
         return plan, [OneShotFactory(lambda: env, factory), *factories[1:]]
-    sample.close()  # a thread makes its own
+    sample.close()  # the thread makes its own
     return plan, factories
 
 
@@ -130,7 +130,7 @@ def _measure(factory: Factory) -> tuple[Profile | None, str]:
     """Make one environment, and measure it unless it shows a window.
 
     Returns:
-        Its profile; or ``None``, and why it has none.
+        Its profile; or ``None``, and the reason.
     """
     try:
         with closing(make_sample(factory)) as sample:
@@ -150,38 +150,38 @@ def plan_for(
     """Plan for measured environments.
 
     Args:
-        profile: The profile of one.
-        factories: Their factories.
+        profile: The profile of one environment.
+        factories: The factories of all environments.
         needs: The caller's requirements.
         measured: The factory of the environment that was measured.
     """
-    made = _plan(profile, needs, measured)
-    if made.backend == "process" and not needs.obstacle:
-        # Only now it matters whether worker processes can run them, and beside whom.
+    plan = _plan(profile, needs, measured)
+    if plan.backend == "process" and not needs.obstacle:
+        # Only now it matters whether worker processes can run them, and which cores are free.
         others = busy_cores() if needs.blocking else 0
         needs = replace(needs, others=others, obstacle=obstacle(factories))
-        made = _plan(profile, needs, measured)
-    return made
+        plan = _plan(profile, needs, measured)
+    return plan
 
 
 def _plan(profile: Profile, needs: Requirements, measured: Factory) -> Plan:
     took = recall_measured(measured, needs.num_envs)
-    found = [replace(one, measured=took.get(one.name)) for one in candidates(profile, needs)]
-    chosen, reason = decide(found, workers_wanted=needs.workers is not None)
-    why = f"{explain(chosen, found)}. {reason} {describe_basis(profile, needs)}"
-    return Plan(profile.name, needs.num_envs, tuple(found), chosen, why, profile)
+    options = [replace(each, measured=took.get(each.name)) for each in candidates(profile, needs)]
+    chosen, reason = decide(options, workers_wanted=needs.workers is not None)
+    why = f"{explain(chosen, options)}. {reason} {describe_basis(profile, needs)}"
+    return Plan(profile.name, needs.num_envs, tuple(options), chosen, why, profile)
 
 
 def busy_cores() -> int:
-    """Return how many of the cores for worker processes are busy just now, while this thread waits.
+    """Return how many of the cores for worker processes are busy while this thread waits.
 
-    Other threads and other children of this program count as other programs do.
+    Other threads and other children of this program count like other programs.
     """
     load = Load()
     time.sleep(LOOK_SECONDS)
     use = load.read()
     cores = available_cores()
-    # A CPU quota may be less than all cores: then other programs can have the rest.
+    # A CPU quota may be less than all cores: other programs can then use the rest.
     busy = round(use.program + use.workers + use.others) - (len(core_numbers()) - cores)
     return min(cores, max(0, busy))
 
@@ -190,20 +190,20 @@ def _unmeasured(
     name: str,
     factories: Sequence[Factory],
     needs: Requirements,
-    why: str = "nothing is known of it yet",
+    why: str = "it has not been measured yet",
 ) -> Plan:
-    """Plan without a profile, so that the environment cannot do harm."""
+    """Plan without a profile, so that an unknown environment cannot do harm."""
     if needs.workers is not None:
         return _by_rule(name, needs, "thread" if obstacle(factories) else "process", why)
     return _by_rule(name, needs, "serial" if needs.blocking else "thread", why)
 
 
 def _safe(name: str, factories: Sequence[Factory], needs: Requirements) -> Plan:
-    """Plan for handling faults; an environment that may hang or crash is not tried here."""
+    """Plan for handling faults; environments that may hang or crash are not tried here."""
     why_not = obstacle(factories)
     if not why_not:
-        return _by_rule(name, needs, "process", "what fails can be replaced there")
-    return _by_rule(name, needs, "thread", f"what hangs can be replaced there; process {why_not}")
+        return _by_rule(name, needs, "process", "workers that fail can be replaced")
+    return _by_rule(name, needs, "thread", f"threads that hang can be replaced; process {why_not}")
 
 
 def _by_rule(name: str, needs: Requirements, backend: str, why: str) -> Plan:
@@ -212,17 +212,17 @@ def _by_rule(name: str, needs: Requirements, backend: str, why: str) -> Plan:
 
 
 def learn_from(plan: Plan, factory: Factory, traffic: Traffic) -> None:
-    """Check a plan with the first batches that it leads to.
+    """Check a plan with its first batches.
 
     Args:
         plan: The plan.
-        factory: The factory by which its measurements are kept.
+        factory: The factory under which its measurements are stored.
         traffic: Times the batches.
     """
-    serial = next((one for one in plan.candidates if one.backend == "serial"), None)
+    serial = next((each for each in plan.candidates if each.backend == "serial"), None)
     if plan.backend in ("serial", "asyncio") or serial is None or serial.predicted is None:
         return
-    if not serial.remark:  # what a loop is spared by not being blocked cannot be measured here
+    if not serial.remark:  # the time that a loop gains by not being blocked cannot be measured
         traffic.learn = partial(_compare, plan, factory, serial.seconds, traffic)
 
 
@@ -233,16 +233,16 @@ def _compare(
     traffic: Traffic,
     steps: Sequence[tuple[int, int]],
 ) -> None:
-    """Keep what batches took if that refutes the plan."""
+    """Store the batch time if it refutes the plan."""
     batch = median(took for took, _ in steps) / 1e9
     together = median(together for _, together in steps) / 1e9
-    # Steps that the caller plays may take longer than the random ones that were measured. Then
-    # nothing is known of what they would take in its thread.
+    # The caller's steps may take longer than the random steps that were measured. Then their time
+    # in the caller's thread is unknown.
     if batch <= REFUTED * serial or together > SLOWED * serial:
         return
-    with suppress(Exception):  # a step must not fail because something cannot be kept
+    with suppress(Exception):  # a step must not fail because a file cannot be written
         remember_measured(factory, plan.num_envs, {plan.chosen.name: batch})
     traffic.remark = (
-        f"{plan.chosen.name} took {readable(batch)} per batch, where serial is predicted to take"
-        f" {readable(serial)}: the next time backend='auto' takes that into account."
+        f"{plan.chosen.name} took {readable(batch)} per batch, but serial is predicted to take"
+        f" {readable(serial)}: backend='auto' will take this into account next time."
     )

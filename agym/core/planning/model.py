@@ -1,7 +1,7 @@
-"""Predicts how long a batch takes on each backend. Nothing is measured or chosen here.
+"""Predicts the time of a batch on each backend. Nothing is measured or chosen here.
 
-What one environment takes is measured elsewhere (``planning/profiling.py``), and what real runs
-took replaces the prediction (``planning/caching.py``)::
+One environment is measured elsewhere (``planning/profiling.py``), and measurements of real runs
+replace the prediction (``planning/caching.py``)::
 
     Profile + Requirements --> a candidate per backend, with predicted seconds --> the chosen one
 """
@@ -15,41 +15,42 @@ from dataclasses import dataclass, field
 from agym.core._system.cpus import available_cores
 from agym.core.backends.thread import MAX_THREADS
 
-# The simplest first: starts nothing, threads or a loop in this process, other processes.
+# The simplest first: without workers, with threads or a loop, with other processes.
 BACKENDS = ("serial", "thread", "asyncio", "process")
 
-# A step may block the caller's event loop for this long: the loop turns this often in any case.
+# A step may block the caller's event loop for this long; the loop turns at least this often anyway.
 BLOCKING_SECONDS = 1e-3
 
-# Seconds that a backend costs per batch, and per worker and batch. Machines differ by half and
-# double; where that matters, the simpler backend stays (``planning/choice.py``).
+# Seconds that a backend costs per batch, and per worker and batch. Machines differ by a factor of
+# two in both directions; if that matters, the simpler backend is chosen (``planning/choice.py``).
 COSTS = {
     "serial": (0.0, 0.0), "thread": (0.0, 80e-6), "asyncio": (0.0, 0.0), "process": (50e-6, 10e-6),
 }  # fmt: skip
 
-# Seconds that the caller takes for each value of an info from another process.
+# Seconds that the caller needs for each value of an info from another process.
 INFO_VALUE = 1e-6
 
-# Seconds that a batch in worker processes costs where they share cores with other work, since a
-# worker that is woken may have to wait for its core. Measured beside two busy loops on two cores.
+# Seconds that a batch in worker processes costs if they share cores with other work, because a
+# worker that wakes up may have to wait for its core. Measured with two busy loops on two cores.
 CROWDED_BATCH = 1e-3
 
-# The fewest workers are taken whose batches take at most this many times as long as the fastest.
+# The smallest number of workers is used whose batches take at most this many times as long as the
+# fastest.
 FEW_WORKERS = 1.05
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What one environment is like.
+    """The measurements of one environment.
 
     Attributes:
         name: Its name.
         construction: Seconds to construct it, once its modules are imported.
         reset: Seconds of a reset.
         step: Seconds of a step, with its share of the resets at the ends of episodes.
-        waiting: Share of these in which it waited instead of computing, 0 to 1.
+        waiting: The share of that time in which it waited instead of computing, 0 to 1.
         infos: Number of values in an info, on average.
-        coroutine: It has an ``async def step``.
+        coroutine: Whether it has an ``async def step``.
     """
 
     name: str
@@ -63,16 +64,16 @@ class Profile:
 
 @dataclass(frozen=True)
 class Requirements:
-    """What the caller requires.
+    """The caller's requirements.
 
     Attributes:
         num_envs: Number of environments.
-        workers: Number of workers; ``None`` to choose it.
-        blocking: The caller's thread runs no event loop while it waits.
-        fault_tolerant: Environments that hang or crash must be ended and replaced automatically.
+        workers: Number of workers; ``None`` if ``auto`` chooses it.
+        blocking: Whether the caller's thread runs no event loop while it waits.
+        fault_tolerant: Whether hanging or crashing environments must be replaced automatically.
         cores: Cores that worker processes may use at the same time.
-        others: How many of them other programs, and other threads of this one, keep busy.
-        obstacle: Why no worker processes can run them; empty if they can.
+        others: How many of them other programs, and other threads of this program, keep busy.
+        obstacle: Why worker processes cannot run the environments; empty if they can.
     """
 
     num_envs: int
@@ -90,7 +91,7 @@ class Candidate:
 
     Attributes:
         backend: Its name.
-        workers: Threads, processes or loops; ``None`` where there are none.
+        workers: Threads, processes or loops; ``None`` if there are none.
         predicted: Seconds per batch; ``None`` if not predicted.
         remark: Why it cannot be chosen; empty if it can.
         measured: Seconds per batch, if measured.
@@ -108,15 +109,15 @@ class Candidate:
 
     @property
     def seconds(self) -> float:
-        """Seconds per batch, as measured, or else as predicted."""
+        """Seconds per batch, measured if possible, else predicted."""
         return self.measured or self.predicted or math.inf
 
 
 def predict(profile: Profile, needs: Requirements, backend: str, workers: int | None) -> float:
-    """Predict how long a batch takes, in seconds.
+    """Predict the time of a batch, in seconds.
 
     With ``n`` environments, each of which computes for ``c`` and waits for ``w`` seconds per step,
-    on ``k`` workers and ``p`` cores, of which other work keeps ``o`` busy::
+    on ``k`` workers and ``p`` cores, ``o`` of which are busy with other work::
 
         serial     n · c · s + n · w                              s = max(1, (1 + o) / p)
         thread     n · c · s + ⌈n / k⌉ · w + k · 80 µs
@@ -124,9 +125,9 @@ def predict(profile: Profile, needs: Requirements, backend: str, workers: int | 
         process    ⌈n / k⌉ · c · t + ⌈n / k⌉ · w + 50 µs          t = ⌈(k + o) / p⌉
                    + k · 10 µs + n · i · 1 µs  (+ 1 ms if k + o > p and o > 0)
 
-    The scheduler shares out the cores fairly. It moves a single thread to whichever core is free,
+    The scheduler shares out the cores fairly. It moves a single thread to any core that is free,
     but a batch in worker processes lasts until the worker on the fullest core is done. ``i`` is the
-    number of values in an info. Coroutine environments of a process wait together, as on
+    number of values in an info. Coroutine environments of a process wait concurrently, as with
     ``asyncio``.
     """
     n, k, cores, others = needs.num_envs, workers or 1, needs.cores, needs.others
@@ -145,17 +146,17 @@ def predict(profile: Profile, needs: Requirements, backend: str, workers: int | 
 
 def candidates(profile: Profile, needs: Requirements) -> list[Candidate]:
     """List the backends that could run the environments, the simplest first."""
-    found = []
+    options = []
     for backend in BACKENDS:
         tried = [
             (predict(profile, needs, backend, k), k) for k in _workers(backend, profile, needs)
         ]
         if tried:
             enough = FEW_WORKERS * min(tried)[0]
-            seconds, workers = next(one for one in tried if one[0] <= enough)
+            seconds, workers = next(trial for trial in tried if trial[0] <= enough)
             remark = _reason_unsupported(backend, seconds, profile, needs)
-            found.append(Candidate(backend, workers, seconds, remark))
-    return found
+            options.append(Candidate(backend, workers, seconds, remark))
+    return options
 
 
 def _workers(backend: str, profile: Profile, needs: Requirements) -> Iterator[int | None]:
@@ -171,7 +172,7 @@ def _workers(backend: str, profile: Profile, needs: Requirements) -> Iterator[in
         most = min(needs.cores, needs.num_envs)
         free = max(1, min(most, needs.cores - needs.others))
         if backend == "thread":
-            # Threads that only take turns gain nothing from their number.
+            # More threads help only if they wait; threads that compute just take turns.
             most = free = min(MAX_THREADS, needs.num_envs) if profile.waiting > 0.0 else 1
         yield from sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), free, most})
 

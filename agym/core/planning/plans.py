@@ -10,7 +10,7 @@ from agym.core.planning.model import Candidate, Profile
 
 @dataclass(frozen=True)
 class Plan:
-    """Which backend should run the environments, and why; it prints as a table.
+    """The chosen backend and the reason; it prints as a table.
 
     Example:
         >>> import agym
@@ -22,10 +22,10 @@ class Plan:
         name: The environments' name.
         num_envs: Number of environments.
         candidates: Every backend that was considered, with its seconds per batch.
-        chosen: One of them.
-        why: The reason, in three sentences: what batches take, what decided, and what that is
-            derived from; in one sentence if nothing was predicted.
-        profile: What one environment is like; ``None`` if it was not measured.
+        chosen: The chosen candidate.
+        why: The reason, in three sentences: batch times, the decision, and the basis of the
+            predictions; a single sentence if nothing was predicted.
+        profile: The measurements of one environment; ``None`` if it was not measured.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Plan:
 
     def __repr__(self) -> str:
         lines = [["", "backend", "workers", "predicted", "measured", "remark"]]
-        for one in self.candidates:
-            mark, workers = "→" if one == self.chosen else "", one.workers or "–"
-            times = readable(one.predicted), readable(one.measured)
-            lines.append([mark, one.backend, f"{workers}", *times, one.remark])
+        for each in self.candidates:
+            mark, workers = "→" if each == self.chosen else "", each.workers or "–"
+            times = readable(each.predicted), readable(each.measured)
+            lines.append([mark, each.backend, f"{workers}", *times, each.remark])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = [
             "  ".join(
@@ -65,7 +65,7 @@ class Plan:
 
 
 def describe(profile: Profile) -> str:
-    """Describe an environment in a line."""
+    """Describe an environment in one line."""
     parts = [
         f"step {readable(profile.step)}",
         f"{profile.waiting:.0%} of it waiting",

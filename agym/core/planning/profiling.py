@@ -1,7 +1,7 @@
 """Measures one environment for some milliseconds, with random actions.
 
 The duration of a step is its thread's CPU time, so that other programs on a busy machine do not
-count. Only if the thread often yields its core, the environment itself waits, and wall time counts.
+count. If the thread often yields its core, the environment itself waits, and wall time counts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from agym.core.hosts.factories import Factory
 from agym.core.planning.model import Profile
 from agym.core.planning.sampling import Sample, name_of
 
-# Stepping ends after this long, or so many steps; the first time it warms the interpreter up.
+# Stepping ends after this time, or number of steps; the first round warms up the interpreter.
 WARMING_SECONDS, WARMING_STEPS = 0.005, 128
 STEPPING_SECONDS, STEPPING_STEPS = 0.015, 384
 
 # If warming up takes this long, it is the measurement.
 SLOW_SECONDS = 0.2
 
-# A smaller share of waiting counts as none.
+# A smaller share of waiting counts as zero.
 MIN_WAITING_SHARE = 0.1
 
 
@@ -37,7 +37,7 @@ def measure(sample: Sample, factory: Factory) -> Profile:
     """Reset and step an environment; return its profile.
 
     Raises:
-        Exception: What it raised.
+        Exception: The environment raised.
     """
     with undisturbed():
         return _measure(sample, factory)
@@ -47,16 +47,16 @@ def _measure(sample: Sample, factory: Factory) -> Profile:
     env = sample.env
     space = copy.deepcopy(env.action_space)
     space.seed(0)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     env.reset()
-    reset = time.perf_counter() - begun
+    reset = time.perf_counter() - started
     step = _step(env, space)
     times = sample.construction, reset, step.seconds
     return Profile(name_of(factory), *times, step.waiting, step.infos)
 
 
 class Steps(NamedTuple):
-    """What some steps took: seconds of all, of each, the share of waiting; and values per info."""
+    """The results of some steps: total seconds, per step, the share of waiting; values per info."""
 
     took: float
     seconds: float
@@ -65,7 +65,7 @@ class Steps(NamedTuple):
 
 
 class OnLoop:
-    """A coroutine environment on a loop of its own, with the methods of an ordinary one."""
+    """A coroutine environment on a private loop, with the methods of an ordinary environment."""
 
     def __init__(self, factory: Factory, runner: asyncio.Runner) -> None:
         self._run = runner.run
@@ -90,12 +90,12 @@ def measure_on_loop(factory: Factory) -> Profile:
     """Make a coroutine environment, and measure it on a loop.
 
     Raises:
-        Exception: What it raised, or that it has no space to sample actions from.
+        Exception: The environment raised, or has no space from which to sample actions.
     """
     with asyncio.Runner(loop_factory=own_loop) as runner, undisturbed():
-        begun = time.perf_counter()
+        started = time.perf_counter()
         env = OnLoop(factory, runner)
-        sample = Sample(env, time.perf_counter() - begun, existing=True)  # closed here
+        sample = Sample(env, time.perf_counter() - started, existing=True)  # closed below
         try:
             return replace(_measure(sample, factory), coroutine=True)
         finally:
@@ -110,10 +110,10 @@ def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> 
     computed, yields = thread_usage()
     start = ended = time.perf_counter()
     while len(times) < most and (ended < start + enough or len(times) < least):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         _, _, terminated, truncated, info = env.step(actions[len(times) % len(actions)])
         ended = time.perf_counter()
-        times.append(ended - begun)
+        times.append(ended - started)
         values += len(info)
         if terminated or truncated:
             env.reset()
@@ -122,7 +122,7 @@ def _run(env: Any, actions: list[Any], enough: float, most: int, least: int) -> 
     count, took = len(times), sum(times) + resets
     computing = min((nanoseconds - computed) / 1e9, took)
     waiting = 1.0 - computing / took
-    # If it seldom yielded the core by itself, other programs had it: that time does not count.
+    # If it seldom yielded the core itself, other programs took it: that time does not count.
     if waiting < MIN_WAITING_SHARE or (yields >= 0 and yielded - yields < count / 2):
         return Steps(took, computing / count, 0.0, values / count)
     usual = sorted(times)[: count - count // 32]

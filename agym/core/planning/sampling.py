@@ -1,7 +1,7 @@
 """Makes one environment for measurements, without side effects for the caller.
 
-The environment is closed again. What the caller gets is made anew, unaffected by the measurement.
-The caller's random numbers (``random``, ``numpy.random``) and warnings stay as they are.
+The environment is closed again. The caller gets a new environment, unaffected by the measurement.
+The caller's random numbers (``random``, ``numpy.random``) and warnings do not change.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from agym.errors import UsageError
 # An environment that takes longer to construct is not made a second time.
 CHEAP_SECONDS = 0.05
 
-# Modules whose environments may be stepped in the caller's process: they are known to do nothing
-# there but compute.
+# Modules whose environments may be stepped in the caller's process, because they only compute.
 KNOWN = ("gymnasium.envs.", "ale_py.", "ale_py:", "agym.envs.")
 
-# A faster factory may return an environment that exists already; another call tells.
+# A faster factory may return an existing environment; a second call shows.
 AT_ONCE_SECONDS = 1e-3
 
 
@@ -44,7 +43,7 @@ class Sample:
     Attributes:
         env: The environment, ``None`` once it is closed.
         construction: Seconds to construct it.
-        existing: Its factory returns the same environment each time, and so owns it.
+        existing: The factory returns the same environment each time, so it must not be closed.
     """
 
     env: Any
@@ -57,7 +56,7 @@ class Sample:
 
     @property
     def shown(self) -> bool:
-        """Whether it shows its episodes in a window, which the caller does not expect yet."""
+        """Whether it shows its episodes in a window, which would surprise the caller."""
         return getattr(self.env, "render_mode", None) == "human"
 
     def close(self) -> None:
@@ -72,7 +71,7 @@ def make_sample(factory: Factory) -> Sample:
     """Make one environment.
 
     Raises:
-        Exception: What its constructor raised.
+        Exception: Its constructor raised.
     """
     try:
         return _make_sample(factory)
@@ -87,22 +86,22 @@ def _make_sample(factory: Factory) -> Sample:
     spec = _spec_of(factory)
     with undisturbed():
         if spec is not None and spec.entry_point is not None:
-            with contextlib.suppress(Exception):  # the factory raises it again
+            with contextlib.suppress(Exception):  # the factory raises the same again
                 if isinstance(spec.entry_point, str):
                     load_env_creator(spec.entry_point)
-        (computed, waits), begun = thread_usage(), time.perf_counter()
+        (computed, waits), started = thread_usage(), time.perf_counter()
         env = factory()
         check_made(env)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         nanoseconds, waited = thread_usage()
-        # A thread that never yielded its core took as long as it computed; other programs took the
+        # If a thread never yielded its core, its duration is its CPU time; other programs took the
         # rest. A constructor that waits, as for a simulator, computes little, but is not fast.
         if waited == waits >= 0:
             seconds = (nanoseconds - computed) / 1e9
         existing = False
         known = spec is not None or isinstance(innermost(factory), type) or is_coroutine_env(env)
         if seconds < AT_ONCE_SECONDS and not known:
-            with contextlib.suppress(Exception):  # it may refuse to make another
+            with contextlib.suppress(Exception):  # it may refuse a second call
                 another = factory()
                 existing = code_of(another) is code_of(env)
                 if not existing:
@@ -116,7 +115,7 @@ def code_of(env: Any) -> Any:
 
 
 def _spec_of(factory: Any) -> EnvSpec | None:
-    """Return the spec, if a factory is ``gymnasium.make`` of one."""
+    """Return the spec, if a factory is ``gymnasium.make`` of a spec."""
     while isinstance(factory, partial):
         if factory.func is gymnasium.make and factory.args:
             return factory.args[0] if isinstance(factory.args[0], EnvSpec) else None
@@ -125,7 +124,7 @@ def _spec_of(factory: Any) -> EnvSpec | None:
 
 
 def makes_sync(factory: Any) -> bool:
-    """Return whether a factory certainly makes no coroutine environment, without a call."""
+    """Return whether a factory certainly makes plain environments, without calling it."""
     made = innermost(factory)
     if isinstance(made, type):
         return not is_coroutine_env(made)
@@ -134,7 +133,7 @@ def makes_sync(factory: Any) -> bool:
 
 @dataclass(frozen=True)
 class TrustedFactory:
-    """A factory that only runs code of which the caller knows that it does nothing but compute."""
+    """A factory of code that only computes, according to the caller."""
 
     factory: Factory
     name: str
@@ -168,7 +167,7 @@ def name_of(factory: Any) -> str:
 
 
 def obstacle(factories: Sequence[Factory]) -> str:
-    """Return why no worker processes can run what factories make; empty if they can."""
+    """Return why no worker processes can run the environments of factories; empty if they can."""
     if multiprocessing.current_process().daemon:
         return "cannot be started from a daemon process"
     try:
@@ -180,5 +179,5 @@ def obstacle(factories: Sequence[Factory]) -> str:
         for factory in distinct.values():
             dumps_by_value(factory)
     except Exception:
-        return "cannot take what cannot be pickled"
+        return "cannot run factories that can't be pickled"
     return ""

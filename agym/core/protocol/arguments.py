@@ -17,9 +17,9 @@ Seeds = int | Sequence[int | None] | None
 
 
 def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int, *, least: int = 0) -> Ids:
-    """Return the ids of the environments meant, in ascending order; all of them for ``None``.
+    """Return the ids of environments in ascending order; all of them for ``None``.
 
-    At least ``least`` must be named: a loop may have none left to step, but a video needs one.
+    At least ``least`` must be named: a loop may step no environments, but a video needs one.
 
     Raises:
         UsageError: Not integers, out of range, repeated, or too few.
@@ -48,18 +48,18 @@ def take_mask(
 ) -> tuple[dict[str, Any] | None, list[int] | None, Seeds]:
     """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
 
-    The third result is ``seed``; of one seed per environment, those of the masked ones.
+    The third result is ``seed``; if it has a seed per environment, those of the masked ones.
 
     Raises:
-        UsageError: The mask has not the shape ``(num_envs,)``, or no true entry.
-        UsageTypeError: The options are no dict, or the mask is not a boolean array or tensor.
+        UsageError: The mask does not have the shape ``(num_envs,)``, or has no true entry.
+        UsageTypeError: The options are not a dict, or the mask is not a boolean array or tensor.
     """
     if options is not None and not isinstance(options, Mapping):
         raise UsageTypeError(f"options={options!r} must be a dict or None")
     if options is None or "reset_mask" not in options:
         return options, None, seed
     mask = as_array(options["reset_mask"])
-    what = "`options['reset_mask']`"  # the messages are Gymnasium's
+    what = "`options['reset_mask']`"  # Gymnasium's messages
     if not isinstance(mask, np.ndarray):
         raise UsageTypeError(f"{what} must be a numpy array, got {type(mask)}")
     if mask.shape != (num_envs,):
@@ -101,13 +101,13 @@ def parse_seeds(seed: Seeds, ids: Ids, given: Sequence[int] | None) -> list[int 
         seeds = [by_id[i] for i in ids]
     else:
         raise UsageError(f"seed must be None, an integer or a sequence of them, not {seed!r}")
-    for i, one in zip(ids, seeds, strict=True):
-        if one is not None and not (is_integer(one) and one >= 0):
+    for i, value in zip(ids, seeds, strict=True):
+        if value is not None and not (is_integer(value) and value >= 0):
             raise UsageError(
-                f"the seed of environment {i} is {one!r}: it must be an integer that is not"
-                " negative, or None"
+                f"the seed of environment {i} is {value!r}: it must be an integer of at least 0,"
+                " or None"
             )
-    return [None if one is None else int(one) for one in seeds]
+    return [None if value is None else int(value) for value in seeds]
 
 
 def runs(ids: Ids) -> Iterator[range]:
@@ -136,9 +136,7 @@ def check_batch_size(least: Any, most: Any, timeout: Any) -> None:
     if most is not None and check_count("max_envs", most) < least:
         raise UsageError(f"max_envs={most} is less than min_envs={least}")
     if timeout is not None and not (is_number(timeout) and timeout >= 0):
-        raise UsageError(
-            f"timeout={timeout!r} must be a number of seconds that is not negative, or None"
-        )
+        raise UsageError(f"timeout={timeout!r} must be a number of seconds of at least 0, or None")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str], other: str = "") -> None:
@@ -147,43 +145,41 @@ def check_choice(name: str, value: Any, choices: Sequence[str], other: str = "")
     Args:
         name: The argument.
         value: Its value.
-        choices: What it may be.
-        other: What else the caller could pass, for the message.
+        choices: The permitted values.
+        other: Other permitted arguments, for the message.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: The value is not permitted.
     """
     if isinstance(value, str) and value in choices:
         return
-    alike = get_close_matches(value.lower(), choices, 1) if isinstance(value, str) else ()
-    remedy = f"did you mean {alike[0]!r}? " if alike else ""
-    raise UsageError(
-        f"{name}={value!r} is unknown: {remedy}take one of {', '.join(choices)}{other}"
-    )
+    similar = get_close_matches(value.lower(), choices, 1) if isinstance(value, str) else ()
+    remedy = f"did you mean {similar[0]!r}? " if similar else ""
+    raise UsageError(f"{name}={value!r} is unknown: {remedy}use one of {', '.join(choices)}{other}")
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a real number, Python's or NumPy's, and no flag."""
+    """Whether a value is a real number, Python's or NumPy's, and not a flag."""
     number = isinstance(value, int | float | np.integer | np.floating)
     return number and not isinstance(value, bool)
 
 
 def is_integer(value: Any) -> TypeGuard[int]:
-    """Whether a value is an integer, Python's or NumPy's, and no flag."""
+    """Whether a value is an integer, Python's or NumPy's, and not a flag."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def check_seconds(name: str, value: Any, unit: str = "seconds", other: str = "") -> None:
-    """Check a duration, or what else has a unit.
+    """Check a duration, or another quantity with a unit.
 
     Args:
         name: The argument.
         value: Its value.
-        unit: What it counts.
-        other: What else the caller could pass, for the message.
+        unit: The unit, for the message.
+        other: Other permitted arguments, for the message.
 
     Raises:
-        UsageError: It is not a positive, finite number.
+        UsageError: The value is not a positive, finite number.
     """
     if not is_number(value) or not 0 < value < float("inf"):
         raise UsageError(f"{name}={value!r} must be a positive number of {unit}{other}")
@@ -193,19 +189,19 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     """Check a count and convert it to an integer.
 
     Raises:
-        UsageError: It is not an integer, or below ``least``.
+        UsageError: The value is not an integer, or below ``least``.
     """
     if not is_integer(value) or value < least:
-        what = "a positive integer" if least else "an integer that is not negative"
+        what = "a positive integer" if least else "an integer of at least 0"
         raise UsageError(f"{name}={value!r} must be {what}")
     return int(value)
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Check a switch.
+    """Check a boolean option.
 
     Raises:
-        UsageError: It is not a bool.
+        UsageError: The value is not a bool.
     """
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name}={value!r} must be True or False")
@@ -215,41 +211,41 @@ def check_made(env: Any) -> None:
     """Check that a factory returned an environment.
 
     Raises:
-        UsageError: It returned ``None``, a coroutine, a class, an object without ``reset``, or a
-            PettingZoo environment.
+        UsageError: The factory returned ``None``, a coroutine, a class, an object without
+            ``reset``, or a PettingZoo environment.
     """
     if env is None:
         raise UsageError(
-            "its factory returned None, and not the environment: is its `return` missing?"
+            "its factory returned None instead of an environment: is a `return` missing?"
         )
     if inspect.iscoroutine(env):
         env.close()
         raise UsageError(
-            "its factory is `async def`: pass a plain function, which makes the environment at"
-            " once; what must be awaited, a coroutine environment can await in its first reset"
+            "its factory is `async def`: pass a plain function that returns the environment. A"
+            " coroutine environment can await its setup in its first reset"
         )
     if isinstance(env, type):
         name = env.__name__
         raise UsageError(f"its factory returned the class {name}: let it return {name}()")
     if not callable(getattr(env, "reset", None)):
         raise UsageError(
-            f"its factory returned {type(env).__name__}, which is no gymnasium.Env: it must"
-            " return something with reset and step"
+            f"its factory returned {type(env).__name__}, which is not a gymnasium.Env: return an"
+            " object with reset and step"
         )
     space = getattr(env, "observation_space", None)
     if not isinstance(space, Space) and (callable(space) or hasattr(env, "possible_agents")):
         raise UsageError(
             f"its factory returned {type(env).__name__}, which has PettingZoo's API. agym does not"
-            " run that yet: wrap it in a gymnasium.Env with Dict spaces that have an entry per"
-            " agent (see the FAQ)"
+            " run multi-agent environments: wrap it in a gymnasium.Env with Dict spaces that have"
+            " an entry per agent (see the FAQ)"
         )
 
 
 def as_array(value: Any) -> Any:
     """Convert a tensor of any library to an array; other values are returned unchanged.
 
-    Torch converts no tensor that is on a GPU or has a gradient. Only the values matter here, so
-    they are copied.
+    Torch converts tensors on a GPU or with a gradient only if forced. The values alone matter here,
+    so they are copied.
     """
     if type(value) is np.ndarray or not hasattr(value, "__dlpack__"):
         return value

@@ -10,14 +10,14 @@ from typing import Any
 
 
 class Placeholder(Enum):
-    """Answers sent instead of a value."""
+    """Values returned in place of an attribute."""
 
     METHOD = "the attribute can be called"
     MISSING = "there is no such attribute"
 
 
 class MissingAttribute(AttributeError):
-    """No such attribute; the cause is the error of the lookup.
+    """An attribute is missing; the cause is the error of the lookup.
 
     Distinct from an ``AttributeError`` in an environment's own code, which is a fault.
     """
@@ -26,11 +26,11 @@ class MissingAttribute(AttributeError):
 def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
     """Find an attribute of the environment or of any wrapper around it.
 
-    ``name`` may be a path such as ``"unwrapped.np_random"``, or a function, which then acts as a
-    method that the environment lacks.
+    ``name`` may be a path such as ``"unwrapped.np_random"``, or a function, which is then called
+    like a method of the environment.
 
     Raises:
-        MissingAttribute: It does not exist.
+        MissingAttribute: The attribute does not exist.
     """
     if callable(name):
         return partial(name, env)
@@ -48,7 +48,7 @@ def look_up(env: Any, name: str | Callable[..., Any]) -> Any:
 
 
 def get_attribute(env: Any, name: str) -> Any:
-    """Return an attribute, methods included, or a placeholder if it is missing."""
+    """Return an attribute, which may be a method, or a placeholder if it is missing."""
     try:
         return look_up(env, name)
     except AttributeError:
@@ -83,7 +83,7 @@ def assign(env: Any, name: str, value: Any, *, create: bool = True) -> Placehold
     return None
 
 
-# Called with an environment, where it runs: workers import them by name.
+# These functions are called with an environment, in its worker, which imports them by name.
 
 
 def call_method(env: Any, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

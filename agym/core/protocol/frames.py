@@ -1,17 +1,17 @@
-"""Frames: hands what ``render`` returned to the caller, while the environment reuses its arrays.
+"""Frames: gives ``render`` results to the caller, although the environment reuses its arrays.
 
-Within one process, a frame is copied. From a worker process, a picture or a list of them goes
-through a region of the worker's *arena*, a block of shared memory. Each array keeps its memory
-order: pygame's pictures are often transposed views, whose copy to C order takes longer than the
+Within one process, a frame is copied. From a worker process, a picture or a list of pictures is
+copied to a region of the worker's *arena*, a block of shared memory. Each array keeps its memory
+order: pygame's pictures are often transposed views, and copying them to C order takes longer than
 drawing. The caller gets a *lease* of the region, not a copy::
 
     worker                                 arena                                caller
     keep(frame) --- copy -------------->  [region] [region]  ----- lease ----> array
     take_back(regions) <--- with the next render --- its last array, slice or tensor is gone
 
-Region sizes are powers of two, and regions are reused, the latest first, so frames may vary in
-size. Only what was once written takes memory. What finds no room goes in a message, as do other
-frames, such as texts.
+Region sizes are powers of two, and the latest free region is reused first, so frames may vary in
+size. Memory that was never written takes no space. Frames for which there is no region are sent in
+a message, as are frames of other types, such as strings.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from agym.core.protocol.memory import ALIGNMENT, Field
 from agym.core.protocol.typing import Array
 from agym.core.protocol.value_copies import copy_value
 
-# An arena, which is enough for 256 pictures of 600 x 400.
+# The arena has room for 256 pictures of 600 x 400.
 ARENA: Field = (np.dtype(np.uint8), (256 * 1024 * 1024,))
 
-# Below this total, arrays travel faster in the message.
+# Arrays with fewer bytes in total are faster in the message.
 MIN_BYTES = 4096
 
 
-class Laid(NamedTuple):
+class RegionArray(NamedTuple):
     """An array in a region."""
 
     offset: int
@@ -47,7 +47,7 @@ class Laid(NamedTuple):
         """Create the array over the region's memory, which it keeps alive.
 
         Raises:
-            ValueError: The array exceeds it.
+            ValueError: The array exceeds the region.
         """
         return np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
 
@@ -57,25 +57,25 @@ class ShelvedFrame(NamedTuple):
 
     Attributes:
         start: The first byte of the region.
-        size: How many bytes of it are used.
+        size: Number of used bytes.
         arrays: Its arrays.
-        kind: ``list`` or ``tuple``, or ``None`` if the frame is the one array.
+        kind: ``list`` or ``tuple``, or ``None`` if the frame is a single array.
     """
 
     start: int
     size: int
-    arrays: Sequence[Laid]
+    arrays: Sequence[RegionArray]
     kind: type | None
 
 
 class FrameShelf:
-    """The worker's end of an arena, which divides it into regions and fills them."""
+    """The worker's end of an arena: divides it into regions and fills them."""
 
     def __init__(self, arena: Array) -> None:
         """Use an arena that no other worker fills."""
         self._arena = arena
         self._used = 0
-        # Starts of the free regions by size; and for each region the list where it is when free.
+        # Starts of the free regions by size; and for each region, the free list of its size.
         self._free: dict[int, list[int]] = {}
         self._lists: dict[int, list[int]] = {}
 
@@ -87,14 +87,14 @@ class FrameShelf:
         for array in arrays:
             if type(array) is not np.ndarray or array.dtype.hasobject:
                 return copy_value(frame)
-            laid.append(Laid(size, array.shape, array.dtype, np.empty_like(array).strides))
+            laid.append(RegionArray(size, array.shape, array.dtype, np.empty_like(array).strides))
             size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
         start = self._take(size) if size >= MIN_BYTES else None
         if start is None:
             return copy_value(frame)
         region = self._arena[start : start + size]
-        for array, place in zip(arrays, laid, strict=True):
-            place.over(region)[...] = array
+        for array, target in zip(arrays, laid, strict=True):
+            target.over(region)[...] = array
         return ShelvedFrame(start, size, laid, kind)
 
     def _take(self, size: int) -> int | None:
@@ -110,7 +110,7 @@ class FrameShelf:
         return start
 
     def take_back(self, regions: Iterable[int]) -> None:
-        """Reuse regions, given by their starts, which the caller has released."""
+        """Reuse the regions with these starts, which the caller has released."""
         for start in regions:
             self._lists[start].append(start)
 
@@ -120,7 +120,9 @@ class FrameLeases:
 
     def __init__(self, arena: Array) -> None:
         self._arena = arena
-        # References to the leased regions by their starts, and the starts of those to send back.
+        # Weak references to the leased regions, and starts of released regions, by start. A lease
+        # ends in any thread in which the garbage collector runs, perhaps during a fork: whichever
+        # removes the region from ``_leased`` decides whether it is reused. ``pop`` is atomic.
         self._leased: dict[int, weakref.ref[Array]] = {}
         self._returned: list[int] = []
         notify_before_forks(self)
@@ -129,26 +131,27 @@ class FrameLeases:
         """Return the frame in a region to the caller.
 
         Raises:
-            ValueError: A worker would not have written this.
+            ValueError: The region does not exist or is leased: the worker is broken.
         """
         start, size, laid, kind = value
         if not 0 <= start <= start + size <= len(self._arena) or start in self._leased:
             raise ValueError(f"a region that is leased or does not exist: {start}")
-        # Over bytes: arrays over a part of an array would keep the whole alive, and not the part.
+        # From bytes: an array over part of an array refers to the whole array, not to the part.
         region = np.frombuffer(self._arena.data[start : start + size], np.uint8)
         self._leased[start] = weakref.ref(region, lambda _: self._end(start))
-        arrays = [place.over(region) for place in laid]
+        arrays = [array.over(region) for array in laid]
         return arrays[0] if kind is None else kind(arrays)
 
     def _end(self, start: int) -> None:
-        if self._leased.pop(start, None):  # else a forked child may have it
+        if self._leased.pop(start, None):  # otherwise a forked child may still use it
             self._returned.append(start)
 
     def give_back(self) -> list[int]:
-        """Take out the starts of the regions that the worker may reuse."""
-        # Other threads may append.
+        """Remove and return the starts of the regions that the worker may reuse."""
+        # Other threads may append during this loop, but only this thread removes entries. So there
+        # are at least as many entries as ``len`` has returned.
         return [self._returned.pop() for _ in range(len(self._returned))]
 
     def before_fork(self) -> None:
-        """Never reuse the leased regions: a child process keeps its arrays over the same memory."""
+        """Never reuse leased regions: the forked child keeps arrays over the same memory."""
         self._leased.clear()

@@ -1,7 +1,7 @@
 """One block of memory, on the heap or shared between processes, divided into arrays.
 
 Shared memory has no name; its descriptor is passed to the workers. No other user can open it, and
-nothing is left in ``/dev/shm`` however the processes end: the kernel frees it with the last of
+nothing remains in ``/dev/shm`` however the processes end: the kernel frees it with the last of
 them.
 """
 
@@ -20,14 +20,14 @@ from agym.core._system.platform import shared_memory
 # Dtype and shape of an array.
 Field = tuple[np.dtype[Any], tuple[int, ...]]
 
-# Arrays begin on cache lines, which avoids false sharing between writers of adjacent arrays.
+# Arrays start on cache lines, which avoids false sharing between writers of adjacent arrays.
 ALIGNMENT = 64
 
 
 class Arena:
     """A block of zeroed memory.
 
-    The memory lives as long as any array in it, also after :meth:`close`, which only closes the
+    The memory lives as long as any array in it, even after :meth:`close`, which only closes the
     file descriptor.
 
     Attributes:
@@ -37,9 +37,9 @@ class Arena:
     def __init__(
         self, fields: Mapping[str, Field], *, shared: bool = False, descriptor: int | None = None
     ) -> None:
-        """Allocate some arrays: on the heap, as new shared memory, or from a descriptor.
+        """Allocate arrays: on the heap, as new shared memory, or from a descriptor.
 
-        A descriptor is of memory that another process shared, and is owned by the arena.
+        A descriptor refers to memory that another process shared; the arena owns and closes it.
         """
         self.size = max(sum(map(_room, fields.values())), ALIGNMENT)
         self.descriptor: int | None = descriptor
@@ -59,7 +59,7 @@ class Arena:
 
     @property
     def memory(self) -> np.ndarray[Any, Any]:
-        """All of the memory as ``uint8[size]``, aligned to a page and alone on its pages."""
+        """The whole memory as ``uint8[size]``, aligned to a page and alone on its pages."""
         return np.ndarray(self.size, np.uint8, buffer=self._memory)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Arena:
 
 
 def _pages(size: int) -> np.ndarray[Any, Any]:
-    """Allocate whole pages of the heap, as a mapping would; ``uint8`` zeros."""
+    """Allocate whole pages of the heap, like a mapping; ``uint8`` zeros."""
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     block = np.zeros(whole + mmap.PAGESIZE, np.uint8)
     start = -block.ctypes.data % mmap.PAGESIZE
@@ -95,5 +95,5 @@ class Leased:
 
     @classmethod
     def array(cls, lease: object, block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return an array over the same memory; the lease ends with the last one over it."""
+        """Return an array over the same memory; the lease ends with the last such array."""
         return np.asarray(cls(lease, block))

@@ -1,8 +1,8 @@
 """A Gymnasium space as a flat list of leaves, and conversions of values to and from that list.
 
 A leaf with a fixed dtype and shape (Box, Discrete, MultiBinary, MultiDiscrete) becomes an array of
-the slot table. Any other (Text, Sequence, Graph, OneOf, custom spaces) is an *object leaf*, whose
-values travel as Python objects. Dict and Tuple only nest::
+the slot table. Any other leaf (Text, Sequence, Graph, OneOf, custom spaces) is an *object leaf*,
+whose values travel as Python objects. Dict and Tuple only nest::
 
     Dict(a=Box(3), b=Tuple(Discrete(5), Text(9)))   ->   a: float32[3]   b[0]: int64   b[1]: object
 """
@@ -29,8 +29,8 @@ class Leaf:
         path: Its path in the nested value, as an index expression: ``['a'][0]``.
         dtype: Its NumPy dtype, ``None`` for an object leaf.
         shape: Its shape for one environment, ``()`` for an object leaf.
-        zero_dim: Its values are zero-dimensional arrays (a Box of shape ``()``), which iterating
-            over a batch would turn into scalars.
+        zero_dim: Its values are zero-dimensional arrays (a Box of shape ``()``). Iterating over a
+            batch would turn them into scalars.
     """
 
     path: str
@@ -62,10 +62,10 @@ class Layout:
     Attributes:
         fixed: Positions of the leaves that have an array in the slot table.
         objects: Positions of the object leaves.
-        single: The space is itself a leaf.
+        single: The space itself is a leaf.
         flatten: Lists the leaves of one environment's value, or of a batch of arrays. Raises a
-            ``KeyError`` if a key of a Dict space is missing, and a ``ValueError`` if a tuple has
-            not the length of its space.
+            ``KeyError`` if a key of a Dict space is missing, and a ``ValueError`` if a tuple does
+            not have the length of its space.
     """
 
     def __init__(self, space: Space[Any]) -> None:
@@ -73,12 +73,12 @@ class Layout:
         self.leaves = tuple(_walk(space, ""))
         self.fixed = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is not None]
         self.objects = [i for i, leaf in enumerate(self.leaves) if leaf.dtype is None]
-        # Where each leaf is in a list of the fixed ones and then the others.
+        # The position of each leaf in a list of the fixed leaves followed by the object leaves.
         self._order = np.argsort([*self.fixed, *self.objects]).tolist()
         self.single = not isinstance(space, spaces.Dict | spaces.Tuple)
         self.flatten, self._nest = _flattener(space), _nester(space)
 
-    # Made functions cannot be pickled.
+    # Nested functions cannot be pickled.
     def __reduce__(self) -> tuple[type[Layout], tuple[Space[Any]]]:
         return Layout, (self.space,)
 
@@ -91,7 +91,7 @@ class Layout:
         return leaf_values[0] if self.single else self._nest(iter(leaf_values))
 
     def join(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Any:
-        """Nest values of the fixed and of the object leaves, each in order."""
+        """Nest values of the fixed leaves and of the object leaves, each in order."""
         return self.unflatten(self._merge(fixed, objects))
 
     def _merge(self, fixed: Sequence[Any], objects: Sequence[Any]) -> Sequence[Any]:
@@ -114,7 +114,7 @@ class Layout:
     def batch(self, values: Sequence[Any], *, cast: bool = False) -> Any:
         """Batch one value per environment: nested arrays, tuples for object leaves.
 
-        With ``cast``, arrays have the dtypes of the space, whatever the values are.
+        With ``cast``, arrays have the dtypes of the space, whatever the types of the values.
         """
         columns = zip(*map(self.flatten, values), strict=True)
         leaves = zip(self.leaves, columns, strict=True)
@@ -175,7 +175,7 @@ def _flattener(space: Space[Any]) -> Callable[[Any], list[Any]]:
 
 
 def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
-    """Describe each part that does not fit; of a nested space, as deep as the value nests."""
+    """Describe each part that does not fit, as deep as the value is nested."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         children = _children(space)
         parts = ", ".join(map(repr, children))
@@ -191,17 +191,17 @@ def _misfits(space: Space[Any], value: Any, path: str) -> Iterator[str]:
     try:
         if isinstance(space, spaces.Tuple) and len(value) != len(children):
             yield f"{path} has {len(value)} parts {wanted}"
-        found = {}
+        present = {}
         for key in children:
             with suppress(KeyError):
-                found[key] = value[key]
+                present[key] = value[key]
         array = None if children else np.asarray(value)
     except Exception:
         yield f"{path} is of type {type(value).__name__} {wanted}"
         return
     for key, child in children.items():
-        if key in found:
-            yield from _misfits(child, found[key], f"{path}[{key!r}]")
+        if key in present:
+            yield from _misfits(child, present[key], f"{path}[{key!r}]")
         else:
             yield f"{path}[{key!r}] is missing {wanted}"
     if array is not None and not np.can_cast(array.dtype, np.dtype(space.dtype), "same_kind"):

@@ -3,8 +3,8 @@
 It is a struct of arrays: one array per leaf, one row per environment. The results of a step exist
 once per *plane*. Batches of all environments alternate between the first two planes, so the arrays
 of a batch stay unchanged until the next but one. Operations on some environments write to one of
-the next three, where an environment finds room beside its latest row and one that was not received
-yet::
+the next three planes: an environment may need its latest row and an unreceived row, and the third
+is free::
 
     actions          [leaf][n, ...]                     engine writes, host reads
     planes[0:2]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
@@ -12,11 +12,15 @@ yet::
     planes[5:9]     large whole batches, each leased by the caller
     planes[9:]      step buffers, one plane per step
 
-``engine/batches/builder.py`` records in which plane each row is, and decides which planes are
-leased. A step buffer has memory of its own, which is added while environments run
+``engine/batches/builder.py`` records the plane of each row, and decides which planes are leased. A
+step buffer has separate memory, which is added while environments run
 (``engine/batches/out_target.py``). Each of the first five planes has room for infos that are
-numbers (``protocol/infos/info_table.py``). The others share that of the first, because infos are
-read as soon as a batch is returned.
+numbers (``protocol/infos/info_table.py``). The other planes share the room of the first, because
+infos are read as soon as a batch is returned.
+
+Rows need no locks. The engine refuses a step while another step of the environment is in flight, so
+hosts never read actions that are being written. It reads a result only after the completion, which
+the mailbox, or the outbox of a thread, orders after the host's writes.
 """
 
 from __future__ import annotations
@@ -34,16 +38,16 @@ from agym.core.protocol.space_layout import Layout
 from agym.core.protocol.typing import Array
 
 # Planes: for batches of all environments, for operations on some, for batches that the caller may
-# lease (the previous batch, the latest, the one being written, and one spare), for step buffers.
+# lease (the previous batch, the latest, the one being written, and a free one), for step buffers.
 PARTIAL = range(2, 5)
 PLANES = 5
 LEASABLE = 4
 FIRST_BUFFER = PLANES + LEASABLE
 
-# Instead of a plane: each environment writes to one in which it has no row that is still needed.
+# In place of a plane: each environment writes to a plane without a row of it that is still needed.
 BESIDE = -1
 
-# To copy a smaller batch is as fast as to lease it: measured with pictures of Pong, x1 to x32.
+# Copying a smaller batch is as fast as leasing it: measured with pictures of Pong, x1 to x32.
 LEASE_BYTES = 256 * 1024
 
 
@@ -51,7 +55,7 @@ LEASE_BYTES = 256 * 1024
 class Plane:
     """One set of results: arrays, or lists of arrays, with a row per slot.
 
-    Infos are in an area of the whole plane, which is indexed by slot also in views of some rows.
+    Infos are in an area of the whole plane, which is indexed by slot, even in views of some rows.
 
     Attributes:
         unflagged: A host's mark that no flag is set in these rows.
@@ -85,7 +89,7 @@ class Plane:
 
 
 class PlanesByNumber(dict[int, Plane]):
-    """Planes by number. The first stands in for those that only the caller's own table has."""
+    """Planes by number. The first replaces planes that exist only in the caller's own table."""
 
     def __missing__(self, plane: int) -> Plane:
         return self[0]
@@ -108,11 +112,11 @@ class SlotTable:
 
     Attributes:
         actions: One array per fixed action leaf.
-        stacked: The planes that always exist in one, whose arrays are ``[plane][n, ...]``.
-        planes: These and those of step buffers, by number.
+        stacked: The permanent planes in one, whose arrays are ``[plane][n, ...]``.
+        planes: The permanent planes and those of step buffers, by number.
         leasable: The numbers of the planes that the caller may lease.
         extensions: Planes that were added, by the number of the first.
-        shared: Other processes have the memory too.
+        shared: Other processes also map the memory.
         gauges: The hosts' counters.
         objects: Object leaves of the latest observations by slot, in the engine's process; empty if
             there are none.
@@ -129,7 +133,7 @@ class SlotTable:
         shared: bool = False,
         descriptor: int | None = None,
     ) -> None:
-        """Lay the table out; both sides of a shared one do so from the same arguments.
+        """Lay the table out; both sides of a shared table do this from the same arguments.
 
         Args:
             observation: Layout of one observation.
@@ -189,37 +193,37 @@ class SlotTable:
     def stack(
         self, count: int, *, shared: bool = False, descriptor: int | None = None
     ) -> tuple[Plane, Arena]:
-        """Create ``count`` planes outside of the table, stacked in one; return also their memory.
+        """Create ``count`` planes outside the table, stacked in one; also return their memory.
 
-        ``shared`` and ``descriptor`` are those of the constructor.
+        ``shared`` and ``descriptor`` are the arguments of the constructor.
         """
         fields = self._plane_fields(count, self.num_envs)
         arena = Arena(fields, shared=shared, descriptor=descriptor)
         return self._plane(arena.arrays, self.planes[0].infos), arena
 
     def extend(self, planes: range, descriptor: int | None = None) -> Extension:
-        """Add planes with new numbers, in memory of their own or that of a descriptor."""
+        """Add planes with new numbers, in new memory or in the memory of a descriptor."""
         stacked, arena = self.stack(len(planes), shared=self.shared, descriptor=descriptor)
         self.planes.update((p, stacked.at(k)) for k, p in enumerate(planes))
         self.extensions[planes.start] = extension = Extension(planes, stacked, arena)
         return extension
 
     def shrink(self, first: int) -> None:
-        """Remove added planes, given by the number of the first."""
+        """Remove added planes, given the number of the first."""
         extension = self.extensions.pop(first)
         for plane in extension.planes:
             del self.planes[plane]
         extension.arena.close()
 
     def row(self, plane: int, slot: int, objects: list[Any]) -> tuple[Any, tuple[bool, bool]]:
-        """Return an environment's observation in a plane, as it was given, and its flags."""
+        """Return an environment's original observation in a plane, and its flags."""
         whole = self.planes[plane]
         rows = [block[slot : slot + 1] for block in whole.observations]
         flags = bool(whole.terminated[slot]), bool(whole.truncated[slot])
         return self.one(rows, objects), flags
 
     def one(self, rows: Sequence[Array], objects: list[Any]) -> Any:
-        """Return the observation of one environment, as it was given, from rows of length 1."""
+        """Return the original observation of one environment from rows of length 1."""
         return self.observation.cut([row.copy() for row in rows], [objects], 1)[0]
 
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:

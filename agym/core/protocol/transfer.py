@@ -1,9 +1,9 @@
 """Transfers of rows from one slot table to another that does not share its memory.
 
-A :class:`RowTransfer` has the rows of some environments as whole columns, so a batch is a few
-arrays however many environments it has. Rows of adjacent environments are slices. Final
-observations are included for environments whose episode ended, and infos that are numbers as the
-bytes in which they were written.
+A :class:`RowTransfer` contains the rows of some environments as whole columns, so a batch is a few
+arrays, however many environments it has. Rows of adjacent environments are slices. Final
+observations are included for environments whose episode ended, and numeric infos as the bytes that
+were written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Types that annotations share, and the type variables of agym's generic classes.
 
-Type variables are plural for a batch as the caller sees it, singular for one environment's part.
-All default to ``Any``, so a plain ``agym.Envs`` is a complete annotation, as in Gymnasium. Outputs
-are covariant and inputs contravariant: environments that take any sequence of actions are also
-environments that take lists.
+Type variables are plural for the caller's batch, singular for one environment's part. All default
+to ``Any``, so a plain ``agym.Envs`` is a complete annotation, as in Gymnasium. Outputs are
+covariant and inputs contravariant: environments that accept any sequence of actions are also
+environments that accept lists.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from typing_extensions import TypeVar  # typing's has defaults from Python 3.13 on
+from typing_extensions import TypeVar  # the standard library has defaults from Python 3.13 on
 
 Array = np.ndarray[Any, Any]
 Info = dict[str, Any]

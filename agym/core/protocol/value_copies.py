@@ -21,9 +21,9 @@ def copy_info(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def copy_value(value: Any) -> Any:
-    """Copy a value deeply, or return it as it is if it cannot be copied (a lock, for example)."""
+    """Copy a value deeply; return it unchanged if it cannot be copied (a lock, for example)."""
     if type(value) is dict and _FIXED.issuperset(map(type, value.values())):
-        return value.copy()  # such as a text's observation, in a fifth of the time
+        return value.copy()  # such as an observation of text, in a fifth of the time
     try:
         return copy.deepcopy(value)
     except Exception:
@@ -49,7 +49,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
         return value.copy()
     if kind not in (dict, list, tuple, set):
         return value
-    if id(value) in memo:  # it contains itself
+    if id(value) in memo:  # the value contains itself
         return memo[id(value)]
     if kind in (tuple, set):
         return kind(_copy(part, memo) for part in value)

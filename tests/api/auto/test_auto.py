@@ -296,7 +296,7 @@ def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert planned(COMPUTES, needs).backend == "process"
     plan = planned(COMPUTES, needs, lock_in(Tally))
     assert plan.backend == "serial"
-    assert "process cannot take what cannot be pickled" in plan.why
+    assert "process cannot run factories that can't be pickled" in plan.why
 
 
 @pytest.mark.full

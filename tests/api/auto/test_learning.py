@@ -49,7 +49,7 @@ def test_a_choice_that_holds_is_not_mentioned() -> None:
 
 def test_a_choice_that_is_refuted_is_remembered_and_said() -> None:
     traffic, plan = learned(batch=10e-3, together=9e-3)
-    assert traffic.remark.startswith(f"{plan.chosen.name} took 10 ms per batch, where serial")
+    assert traffic.remark.startswith(f"{plan.chosen.name} took 10 ms per batch, but serial")
     assert recall_measured(Tally, 8) == {plan.chosen.name: 10e-3}
     again = planned(COMPUTES, 8)
     assert again.backend == "serial"
@@ -94,5 +94,5 @@ def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) 
             envs.step([0] * 8)
         assert "took" in envs.stats().remark
         assert envs.stats().remark in str(envs.stats())
-        assert "per batch, where serial is predicted to take" in repr(envs)
+        assert "per batch, but serial is predicted to take" in repr(envs)
     assert recall_measured(Tally, 8)

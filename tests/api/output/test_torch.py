@@ -271,12 +271,12 @@ def test_actions_with_a_gradient(form: str) -> None:
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        (torch.tensor([1, 2]), "takes 3 actions"),
-        (torch.tensor(1), "not one Tensor"),
-        (torch.tensor([0.5, 1, 1]), "of dtype float32 cannot become int64"),
+        (torch.tensor([1, 2]), "needs 3 actions"),
+        (torch.tensor(1), "not a single Tensor"),
+        (torch.tensor([0.5, 1, 1]), "of dtype float32 cannot be converted to int64"),
         (torch.zeros(3, 2, dtype=torch.int64), "has shape"),
-        (torch.zeros(3, dtype=torch.bfloat16), "cannot become an array.*BFloat16"),
-        (torch.zeros(3, device="meta"), "cannot become an array"),
+        (torch.zeros(3, dtype=torch.bfloat16), "cannot be converted to an array.*BFloat16"),
+        (torch.zeros(3, device="meta"), "cannot be converted to an array"),
     ],
     ids=["too-few", "one", "float", "shape", "bfloat16", "no-memory"],
 )
@@ -290,7 +290,7 @@ def test_tensors_that_are_no_actions(actions: Any, message: str) -> None:
 
 def test_forms_are_those_of_the_type() -> None:
     assert [*FORMS] == ["list", "array", "torch", "jax"]
-    with pytest.raises(UsageError, match=r"output='tensor' is unknown: take one of list, array"):
+    with pytest.raises(UsageError, match=r"output='tensor' is unknown: use one of list, array"):
         agym.make(Tally, output="tensor")  # type: ignore[arg-type]
 
 

@@ -190,7 +190,7 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "concurrency": ({"max_concurrency": 2.0}, ValueError, "integer or None"),
     "none at once": ({"max_concurrency": 0}, ValueError, "positive or None"),
     "worker": ({"worker": lambda a, b: None}, ValueError, "8 arguments"),
-    "backend": ({"backend": "odd"}, ValueError, "take one of"),
+    "backend": ({"backend": "odd"}, ValueError, "use one of"),
     "context": ({"context": "odd"}, ValueError, "context"),
     "context without processes": (
         {"context": "fork", "backend": "thread"}, ValueError,

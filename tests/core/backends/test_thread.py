@@ -124,7 +124,7 @@ def test_the_environment_that_hung_is_named_though_it_comes_back(gates: Gates) -
         envs.reset()
         (worker,) = workers_of(envs)
         worker.marker = Flickers([3])  # environment 2
-        with pytest.warns(RuntimeWarning, match="in environment 2 and was left behind"):
+        with pytest.warns(RuntimeWarning, match="in environment 2 and was abandoned"):
             _, _, _, truncated, infos = envs.step([0, 0, 1])
         assert truncated == [True] * 3
         assert {info["fault"].culprit for info in infos} == {2}

@@ -140,17 +140,17 @@ def test_floats_of_another_precision_are_handed_on(wanted: Any, given: Any) -> N
 @pytest.mark.parametrize(
     ("space", "actions", "message"),
     [
-        (DISCRETE, [1, 2, 3], "takes 4 actions"),
+        (DISCRETE, [1, 2, 3], "needs 4 actions"),
         (DISCRETE, [1, 2, 3, 4, 5], "got 5"),
         (DISCRETE, 1, "sequence|one per environment"),
-        (DISCRETE, [1.0, 2, 3, 4], "float64 cannot become int64"),
-        (spaces.Box(0, 255, (), np.uint8), [0, 1, 2, 256], "cannot become uint8"),
-        (spaces.Box(0, 255, (), np.uint8), [0, -1, 2, 3], "cannot become uint8"),
+        (DISCRETE, [1.0, 2, 3, 4], "float64 cannot be converted to int64"),
+        (spaces.Box(0, 255, (), np.uint8), [0, 1, 2, 256], "cannot be converted to uint8"),
+        (spaces.Box(0, 255, (), np.uint8), [0, -1, 2, 3], "cannot be converted to uint8"),
         (BOX, [[0, 0], [0, 0], [0], [0, 0]], r"environment 2 has shape \(1,\)"),
-        (BOX, np.zeros((N, 3)), r"shape \(3,\), its space wants \(2,\)"),
+        (BOX, np.zeros((N, 3)), r"shape \(3,\), but its space requires \(2,\)"),
         (BOTH, [{"gear": 1}] * N, "environment 0 .*force"),
         (PAIR, [(1, "a"), (1, "b"), (1,), (1, "d")], "environment 2"),
-        (PAIR, ([1, 2, 3, 4], ["a", "b"]), "takes 4 actions"),
+        (PAIR, ([1, 2, 3, 4], ["a", "b"]), "needs 4 actions"),
     ],
 )
 def test_mistakes(space: Any, actions: Any, message: str) -> None:

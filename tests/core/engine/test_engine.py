@@ -203,7 +203,7 @@ def test_a_step_may_be_sent_right_behind_a_reset() -> None:
 
 def test_ids_of_a_step_must_ascend_as_its_actions_do() -> None:
     engine, backend = ready()
-    with pytest.raises(UsageError, match="must ascend"):
+    with pytest.raises(UsageError, match="ascending order"):
         engine.step([0, 1], env_ids=[2, 1])
     assert not backend.operations
 

@@ -148,9 +148,9 @@ def test_what_limits_it(
 
 def _dispatch(traffic: Traffic, number: int) -> None:
     """Dispatch a step as the engine does."""
-    traffic.left -= 1
-    if traffic.returned or not traffic.left:
-        traffic.begin(number)
+    traffic.until_sample -= 1
+    if traffic.returned or not traffic.until_sample:
+        traffic.start(number)
 
 
 def test_what_a_step_takes_is_told() -> None:
@@ -270,7 +270,7 @@ def test_a_program_that_crowds_its_own_cores_is_told() -> None:
         assert "crowded" not in str(stats)
         crowded = replace(stats, cores=CoreUse(2, 1.5, 0.4, 0.1), crowded=True)
     assert "crowded cores: of 2, this program used 1.5, its workers 0.4" in str(crowded)
-    assert "set OMP_WAIT_POLICY=passive before torch is imported" in str(crowded)
+    assert "set OMP_WAIT_POLICY=passive before importing torch" in str(crowded)
 
 
 def test_processes_are_counted_as_what_they_are() -> None:

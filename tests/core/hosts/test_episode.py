@@ -108,7 +108,7 @@ def test_gymnasium_calls_what_the_rule_says(mode: AutoresetMode) -> None:
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_an_episode_from_its_reset_to_what_follows_its_end(mode: AutoresetMode) -> None:
     rule, episode = EpisodeRule(mode), Episode()
-    episode.begin()
+    episode.start()
     assert (episode.phase, episode.number) == (RUNNING, 1)
     observation = np.zeros(2)
     episode.end(rule, (observation, 3.0, True, False, {"key": 1}))
@@ -118,7 +118,7 @@ def test_an_episode_from_its_reset_to_what_follows_its_end(mode: AutoresetMode) 
         kept, reward, terminated, truncated, info = episode.known_row()
         assert [*kept] == [0, 0]
         assert (reward, terminated, truncated, info) == (0.0, True, False, {})
-    episode.begin()
+    episode.start()
     assert (episode.phase, episode.row, episode.number) == (RUNNING, None, 2)
 
 
@@ -131,7 +131,7 @@ def test_a_replacement_truncates_the_lost_episode_once(mode: AutoresetMode) -> N
     assert row == (5, 0.0, False, True, {})
     episode.end(rule, row)
     assert episode.phase is AFTER_END[mode]
-    episode.begin()
+    episode.start()
     assert episode.phase is RUNNING
 
 

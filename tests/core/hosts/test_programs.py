@@ -140,6 +140,6 @@ def test_a_snapshot_that_does_not_fit_is_no_fault_of_the_environment() -> None:
     ):
         one.reset(seed=0)
         other.reset(seed=0)
-        with pytest.raises(agym.SnapshotError, match="and not of"):
+        with pytest.raises(agym.SnapshotError, match=", not from"):
             other.restore(one.snapshot())
         assert other.stats().envs[0].faults == 0

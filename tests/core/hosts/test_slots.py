@@ -277,7 +277,7 @@ def test_one_environment_of_a_vector_env_is_not_restarted(mode: str) -> None:
     def refused(run: Run) -> None:
         run.reset(seed=3)
         run.step(5)
-        with pytest.raises(agym.UsageError, match="are one VectorEnv: name all of them"):
+        with pytest.raises(agym.UsageError, match="are one VectorEnv: include all of them"):
             run.envs.restart([1])
         run.step(25)
 

@@ -85,18 +85,20 @@ def test_a_plan_says_in_three_sentences_why(monkeypatch: pytest.MonkeyPatch) -> 
     )
     assert plan(8, monkeypatch, 1).why == (
         "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
-        " process ×1 is 0.99 times as fast; below 1.15 times the simpler one stays. A step of one"
-        " environment was measured to take 1 ms, and worker processes would have 1 core."
+        " process ×1 is 0.99 times as fast; below 1.15 times, the simpler backend is chosen."
+        " A step of one environment was measured to take 1 ms,"
+        " and worker processes would have 1 core."
     )
     assert plan(8, monkeypatch, 2, others=1).why == (
         "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
-        " process ×1 is 0.99 times as fast; below 1.15 times the simpler one stays. A step of one"
-        " environment was measured to take 1 ms, and other work keeps 1 of 2 cores busy."
+        " process ×1 is 0.99 times as fast; below 1.15 times, the simpler backend is chosen."
+        " A step of one environment was measured to take 1 ms,"
+        " and other work keeps 1 of 2 cores busy."
     )
 
 
 def test_where_there_is_no_other_it_is_said() -> None:
-    assert decide(two(1e-3, 0.5e-3)[:1])[1] == "No other backend can be chosen."
+    assert decide(two(1e-3, 0.5e-3)[:1])[1] == "No other backend is possible."
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,10 @@ def timed_rounds(nanoseconds: int, count: int, rounds: int) -> int:
     meter = Meter(gauges_of(count), 0)
     timed = 0
     for _ in range(rounds):
-        due = meter.begin(0, count, whole=True)
+        due = meter.start(0, count, whole=True)
         timed += due
         if due:
-            meter._begun -= nanoseconds  # so long ago
+            meter._started -= nanoseconds  # so long ago
         meter.end(count, timed=due)
     return timed
 

@@ -1,14 +1,14 @@
-"""Process, with the caller's thread as the last worker: what ``auto`` takes for the sync APIs.
+"""Process, with the caller's thread as the last worker: ``auto`` chooses it for the sync APIs.
 
-While worker processes step their ranges, the caller has nothing to do but to wait. So it steps a
-range itself. One process fewer has to be woken, and one fewer competes for the cores::
+While worker processes step their ranges, the caller would only wait. So it steps a range itself:
+one process fewer has to be woken, and one fewer competes for the cores::
 
     caller -- post --> worker 0   steps its range --.
            -- post --> worker 1   steps its range --+--> collect
            -- post --> itself     steps its range --'
 
-The caller's range comes last, when all others have been posted. Its environments have the
-guarantees of ``serial`` only: a crash or a hang is not contained.
+The caller's range comes last, after all others have been posted. Its environments have only the
+guarantees of ``serial``: a crash or a hang is not contained.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from agym.core.protocol.messages.operations import Operation, plain_step
 from agym.core.protocol.table import Extension
 
 # Size of the caller's range, relative to an equal share: the caller also collects the results.
-# Measured so, on two cores: CartPole x64 is 1.09 times as fast as with two processes.
+# Measured on two cores: CartPole x64 is 1.09 times as fast as with two processes.
 CALLER_SHARE = 0.94
 
 
 class CallerPort(SerialPort):
-    """The caller's own range, with what the pool asks of its :class:`ProcessPort` objects."""
+    """The caller's own range, with the interface of :class:`ProcessPort` that the pool uses."""
 
     finished_at = crowded_until = 0.0
 
@@ -49,7 +49,7 @@ class CallerPort(SerialPort):
         self.post(Operation(number, start, stop, plain_step(plane)))
 
     def take_step(self) -> bool:
-        """Take the only completion, if it has no payload."""
+        """Accept the only completion, if it has no payload."""
         if len(self._completions) != 1 or self._completions[0].payload is not None:
             return False
         self._completions.clear()
@@ -59,7 +59,7 @@ class CallerPort(SerialPort):
         return False
 
     def extend(self, extension: Extension) -> None:
-        """Do nothing: the host has the caller's own table."""
+        """Do nothing: the host uses the caller's table directly."""
 
     shrink = extend
 
@@ -68,7 +68,7 @@ class CallerPort(SerialPort):
             super().close(force)
 
     def release(self) -> None:
-        """Close environments that nobody has closed, as worker processes do when they end."""
+        """Close environments that were not closed, as worker processes do when they end."""
         with suppress(BaseException):
             self.close()
 
@@ -88,7 +88,7 @@ class CallerPool(ProcessPool):
     def _port(self, worker: int) -> Any:
         others = len(self.ranges) - 1
         if worker == others:
-            kind: Any = CallerPort  # it is polled, and has no outbox
+            kind: Any = CallerPort  # a polled port has no outbox
             return kind(worker, self.ranges[worker], self.options, None)
         port = super()._port(worker)
         port.workers = others

@@ -1,11 +1,11 @@
-"""Framed messages and file descriptors over a socket pair, without blocking.
+"""Sends framed messages and file descriptors over a socket pair, without blocking.
 
 A frame is a header of 16 bytes, and a payload. A frame without a payload is a bell. A payload that
-is too large for the socket's buffer, such as a batch of rendered frames, lies in an anonymous file
-instead, whose descriptor is sent.
+is too large for the socket's buffer, such as a batch of rendered frames, is written to an anonymous
+file instead, and its descriptor is sent.
 
-What the socket does not accept at once is sent later, so neither side blocks while the other is
-busy. EOF tells a side that the other is gone, as does an invalid frame.
+Bytes that the socket does not accept at once are sent later, so neither side blocks while the other
+is busy. EOF, or an invalid frame, means that the other side is gone.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from agym.core._system.fork_safety import abandon_in_forks
 from agym.core._system.platform import anonymous_file, forbid_shrinking
 from agym.core.backends.process.serialization import Buffer
 
-# Payload length, and what is sent along: nothing, a descriptor for the reader, or the payload.
+# Payload length, and the kind: plain, with a descriptor for the reader, or with the payload's file.
 _HEADER = struct.Struct("<QQ")
 _PLAIN, _DESCRIPTOR, _FILE = 0, 1, 2
 
-# Larger payloads go in a file: a socket's buffer would take several turns of both sides.
+# Larger payloads are sent in a file: through the socket's buffer they would take several turns.
 LARGE_BYTES = 64 * 1024
 
-# The largest frame, which a socket takes at once.
+# The largest frame, which a socket accepts at once.
 _FRAME_BYTES = _HEADER.size + LARGE_BYTES
 
-# The reason that is reported for a side that sent something invalid.
+# The reason reported for a side that sent invalid data.
 UNREADABLE = "sent invalid data"
 
 _READ = 64 * 1024
@@ -47,7 +47,7 @@ class Channel:
 
     Attributes:
         ended: The other side is gone.
-        corrupt: Why it is treated as gone, if it sent something invalid.
+        corrupt: Why the other side is treated as gone, if it sent invalid data.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -56,7 +56,7 @@ class Channel:
             if end.getsockopt(socket.SOL_SOCKET, buffer) < _FRAME_BYTES:
                 end.setsockopt(socket.SOL_SOCKET, buffer, _FRAME_BYTES)
         self._socket = end
-        # Frames to send, each with a descriptor to send along, and whether to close it then.
+        # Frames to send, each with a descriptor to send with it, and whether to close that then.
         self._outgoing: deque[tuple[memoryview, int | None, bool]] = deque()
         self._incoming = bytearray()
         self._arrived: deque[int] = deque()
@@ -103,7 +103,7 @@ class Channel:
                     sent = socket.send_fds(self._socket, [frame], [descriptor])
             except BlockingIOError:
                 return
-            except OSError:  # the other side is gone, as reading shows after its last frames
+            except OSError:  # the other side is gone, which reading shows after its last frames
                 self._discard()
                 return
             if close and descriptor is not None:
@@ -111,10 +111,11 @@ class Channel:
             if sent == len(frame):
                 self._outgoing.popleft()
             else:
+                # The descriptor went with the first byte: do not send it again with the rest.
                 self._outgoing[0] = (frame[sent:], None, False)
 
     def flush_all(self) -> None:
-        """Send everything, and sleep as long as that takes."""
+        """Send everything, and sleep until that is done."""
         poller = select.poll()
         poller.register(self._socket, select.POLLOUT)
         while self.backlog and not self.ended:
@@ -122,13 +123,13 @@ class Channel:
             self.flush()
 
     def drain(self) -> list[Buffer]:
-        """Return the payloads of all whole frames that have arrived, without bells."""
+        """Return the payloads of all complete frames that have arrived, without bells."""
         self._read()
         payloads, self._payloads = self._payloads, []
         return payloads
 
     def next_descriptor(self) -> int:
-        """Wait for a descriptor that was sent along with a payload; the reader owns it.
+        """Wait for a descriptor that was sent with a payload; the reader owns it.
 
         Raises:
             EOFError: The other side is gone.
@@ -167,15 +168,15 @@ class Channel:
         while len(incoming) - at >= _HEADER.size:
             size, kind = _HEADER.unpack_from(incoming, at)
             if kind not in (_PLAIN, _DESCRIPTOR, _FILE):
-                raise ValueError(f"a frame of the unknown kind {kind}")
+                raise ValueError(f"a frame of unknown kind {kind}")
             if size > LARGE_BYTES and kind != _FILE:
                 raise ValueError(f"a frame that claims {size} bytes")
             end = at + _HEADER.size + (0 if kind == _FILE else size)
             if len(incoming) < end:
                 break
-            # A descriptor arrives with the first byte of its frame.
+            # A descriptor arrives with the first byte of its frame, so it must be here by now.
             if kind != _PLAIN and not self._arrived:
-                raise ValueError("a frame without the descriptor that belongs to it")
+                raise ValueError("a frame without its descriptor")
             if kind == _FILE:
                 self._payloads.append(_map_file(self._arrived.popleft(), size))
             elif size:
@@ -185,10 +186,10 @@ class Channel:
             at = end
         del incoming[:at]
         if self._arrived and not incoming:
-            raise ValueError("a descriptor that belongs to no frame")
+            raise ValueError("a descriptor without a frame")
 
     def give_up(self, what: str) -> None:
-        """Treat the other side as gone, since it sent something invalid."""
+        """Treat the other side as gone, because it sent invalid data."""
         self.corrupt = self.corrupt or f"{UNREADABLE}: {what}"
         self.ended = True
         self._incoming.clear()
@@ -197,7 +198,7 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that sleeps on it
 
     def wait(self, timeout: float | None = None) -> None:
-        """Sleep until something can be read, or the rest can be sent."""
+        """Sleep until something can be read, or more can be sent."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN | (select.POLLOUT if self.backlog else 0))
         poller.poll(None if timeout is None else timeout * 1000)
@@ -210,7 +211,7 @@ class Channel:
         self._outgoing.clear()
 
     def close(self) -> None:
-        """Close this end; what was not sent or read is lost."""
+        """Close this end; data that was not sent or read is lost."""
         self._discard()
         for descriptor in [*self._arrived, *self._descriptors]:
             os.close(descriptor)
@@ -219,23 +220,23 @@ class Channel:
         self._socket.close()
 
     def abandon(self) -> None:
-        """Close this end in a forked child: it is the parent's."""
+        """Close this end in a forked child, without a message: the parent goes on using it."""
         self._socket.close()
 
 
 def _map_file(descriptor: int, size: int) -> Buffer:
     """Return the payload in a file; reject a file that cannot be mapped safely.
 
-    Reading a mapping whose file is, or becomes, shorter would kill this process.
+    If the file is, or becomes, shorter than its mapping, reading the mapping kills this process.
     """
     try:
         if not forbid_shrinking(descriptor):  # macOS
             payload = os.pread(descriptor, size, 0)
             if len(payload) < size:
-                raise ValueError(f"a file without the {size} bytes that it should have")
+                raise ValueError(f"a file of fewer than {size} bytes")
             return payload
         if os.fstat(descriptor).st_size != size:
-            raise ValueError(f"a file without the {size} bytes that it should have")
+            raise ValueError(f"a file whose size is not {size} bytes")
         return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_READ))
     except OSError as error:
         raise ValueError(f"a file that cannot be mapped: {error}") from error

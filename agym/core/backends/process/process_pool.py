@@ -1,7 +1,7 @@
 """Process: environments run in worker processes, in contiguous ranges.
 
-All workers map one slot table in shared memory, and each has a mailbox. This is the caller's side;
-``backends/process/worker_main.py`` is the worker's.
+All workers map one slot table in shared memory, and each has a mailbox. This module is the caller's
+side; ``backends/process/worker_main.py`` is the worker's side.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from agym.core.protocol.messages.failures import Failure, describe_exit
 from agym.core.protocol.messages.operations import Make, Operation
 from agym.core.protocol.table import Extension, SlotTable
 
-# Numbers the pools of this process.
+# Counts the pools of this process.
 _started = count()
 
 
 class RemotePool(Pool):
-    """A pool whose workers get packed messages, by its ports' ``pack`` and ``post``."""
+    """A pool whose workers receive packed messages, through its ports' ``pack`` and ``post``."""
 
     def __init__(self, options: BackendOptions, kind: type[Port]) -> None:
         refuse_import()
@@ -43,12 +43,12 @@ class RemotePool(Pool):
         """Return the options of a worker, with this process's registry of environments."""
         ids = self.ranges[worker]
         factories = self.options.some(ids)
-        if self.options.spec_as(Process).start_method != "fork":  # forks have it
+        if self.options.spec_as(Process).start_method != "fork":  # a fork has a copy of it
             factories = with_registry(factories, collect())
         return replace(self.options, factories=factories, first=ids.start)
 
     def _submit(self, operation: Operation) -> None:
-        """Pack all parts before sending any, so that a failure leaves nothing half done."""
+        """Pack all parts before sending any: if one can't be pickled, none is sent."""
         messages = [
             (port, part, port.pack(part))
             for port, ids in self._routes
@@ -71,20 +71,20 @@ class ProcessPool(RemotePool):
         check_platform()
         check_daemon()
         super().__init__(options, ProcessPort)
-        # Callers, and the pools of one, count cores from different numbers, so that they do not all
-        # begin with the same one.
+        # The first core of the workers. Different callers, and different pools of a caller, start
+        # with different cores, so that they do not all use the same ones.
         self._position = os.getpid() + next(_started) * len(self.ranges)
-        # What workers write, and their ends.
-        self._signs = select.poll()
+        # Polls the channels of all workers, and the ends of their processes.
+        self._poller = select.poll()
         self.spinning = SpinPolicy(WATCH_SECONDS)
-        self._closers.append(partial(end_processes, self._held))
+        self._closers.append(partial(end_processes, self._resources))
 
     # ---------------------------------------------------------------- workers and table
 
     def _ready(self, worker: int, number: int, message: Make) -> tuple[Any, ...]:
         ids = self.ranges[worker]
-        mine = replace(message, options=self._options_of(worker))
-        make = Operation(number, ids.start, ids.stop, mine)
+        with_options = replace(message, options=self._options_of(worker))
+        make = Operation(number, ids.start, ids.stop, with_options)
         return make, pack_by_value(make, self.options.named(ids))
 
     def _port(self, worker: int) -> ProcessPort:
@@ -115,13 +115,15 @@ class ProcessPool(RemotePool):
 
     def finished_at(self) -> float:
         times: list[float] = [port.finished_at for port in self._ports]
-        return max(times, default=0.0)  # none are left if a signal handler has closed everything
+        # A signal handler may have closed the environments and dropped all ports.
+        return max(times, default=0.0)
 
     def take_step(self, number: int) -> bool:
         if not self._rings or self._completions:
             return False
         for k, port in enumerate(self._ports):
             if not port.take_step():
+                # Steps of the earlier ports are settled already, so report them as completions.
                 taken = self.ranges[:k]
                 self._completions += [Completion(number, ids.start, ids.stop) for ids in taken]
                 return False
@@ -131,53 +133,56 @@ class ProcessPool(RemotePool):
 
     def _arrange(self) -> None:
         super()._arrange()
-        # All ports are those of their workers, alive.
+        # The short way for steps requires that every port is alive and has its whole range.
         self._rings = not self._moved and all(port.death is None for port in self._ports)
-        self._signs = select.poll()
+        self._poller = select.poll()
         for port in self._living():
             for descriptor in port.waitables():
-                self._signs.register(descriptor, select.POLLIN)
+                self._poller.register(descriptor, select.POLLIN)
 
     def check_workers(self, ready: Collection[int] | None = None) -> None:
         if ready is None:
-            ready = [descriptor for descriptor, _ in self._signs.poll(0)]
+            ready = [descriptor for descriptor, _ in self._poller.poll(0)]
         for port in self._ports:
             if port.death is None and port.is_gone(ready):
                 self._report_death(port)
-        for worker, spare in [*self._spares.items()]:
-            if spare.is_gone(ready):
+        for worker, standby in [*self._standbys.items()]:
+            if standby.is_gone(ready):
                 if worker in self._moved:
+                    # Some environments exist only in the standby, so the whole worker is lost.
                     self._ports[worker].kill()
                     self._report_death(self._ports[worker])
                 else:
-                    self._report_lost_spare(spare)
+                    self._report_lost_standby(standby)
 
-    def _report_lost_spare(self, spare: ProcessPort) -> None:
-        """Report a spare that ended before it took anything over: it could not be made."""
-        reason = describe_exit(spare.process.reap(EXIT_CODE_SECONDS))
-        self._completions += spare.collect()
-        self.discard(spare.worker)
-        problem = Failure(spare.ids.start, "make", f"its new worker died, {reason}", "")
-        self._completions += spare.fail(problem)
+    def _report_lost_standby(self, standby: ProcessPort) -> None:
+        """Report a standby that ended before it took over anything: it could not be made."""
+        reason = describe_exit(standby.process.reap(EXIT_CODE_SECONDS))
+        self._completions += standby.collect()
+        self.discard(standby.worker)
+        problem = Failure(standby.ids.start, "make", f"its new worker died, {reason}", "")
+        self._completions += standby.fail(problem)
 
     # ---------------------------------------------------------------- waiting and closing
 
     def park(self, envs: int = 1) -> None:
         """Prepare for a sleep; only one worker wakes a caller that waits for all environments.
 
-        When it does, the caller looks for the others. A worker that has something to tell wakes the
-        caller in any case, by what it writes.
+        When woken, the caller checks the other workers. A worker that sends a message wakes the
+        caller in any case, by the bytes in its channel.
         """
         self._parked = True
-        for port in reversed(self._sources):  # the last one begins last
+        for port in reversed(self._sources):  # the last worker starts last
+            # Set the flag, then look for news: a worker that finishes in between either sees the
+            # flag and rings, or its news is seen here and the next worker is asked to ring.
             port.park()
-            # One without descriptors cannot wake anybody.
+            # The caller's own range has no descriptor, so it cannot wake the caller.
             if envs >= self._num_envs and not port.news() and port.waitables():
                 break
 
     def waitables(self) -> Mapping[int, int]:
         waitables = {**super().waitables()}
-        if self._closing:  # also of those that were killed, and take their time
+        if self._closing:  # include workers that were killed but have not ended yet
             processes = [port.process for port in self._ports if port.pid is not None]
             waitables.update((process.ended, EVENT_READ) for process in processes)
         return waitables

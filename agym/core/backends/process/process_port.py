@@ -1,4 +1,4 @@
-"""One worker process and the caller's end of its mailbox: how it starts, gets work, and ends."""
+"""A worker process and the caller's end of its mailbox: how it starts, gets work, and ends."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ProcessPort(Port):
 
     Attributes:
         position: The place of its first core, see :class:`HomeCore`.
-        workers: How many workers there are.
+        workers: Number of workers.
     """
 
     polled = True
@@ -83,15 +83,15 @@ class ProcessPort(Port):
 
     def start(self, make: Operation, packed: Sequence[Buffer] = ()) -> None:
         spec, count, cores = self.options.spec_as(Process), len(self.ids), len(core_numbers())
-        # To watch takes nothing from the others: neither a core, nor of a quota that all share.
+        # Watching is free if it takes no core, and no share of a common quota, from other workers.
         may_watch = self.workers <= cores <= quota()
-        ours, theirs = socket.socketpair()
-        channel = Channel(ours)  # before the process starts, so that a fork drops it
+        caller_end, worker_end = socket.socketpair()
+        channel = Channel(caller_end)  # before the process starts, so that a forked worker drops it
         try:
             home = HomeCore(self.position, all_cores=self.workers >= cores)
             core = core_of(self.worker) if spec.pin else home
             self.process = WorkerProcess(
-                WorkerMain(theirs, count, core, WATCH_SECONDS if may_watch else SPIN_SECONDS),
+                WorkerMain(worker_end, count, core, WATCH_SECONDS if may_watch else SPIN_SECONDS),
                 name=f"agym-{self.worker}",
                 start_method=spec.start_method or "spawn",
             )
@@ -100,7 +100,7 @@ class ProcessPort(Port):
             channel.close()
             raise
         finally:
-            theirs.close()
+            worker_end.close()
         self.pid = self.process.pid
         arena = Arena(mailbox_fields(count), shared=True)
         self.connect(arena.arrays, channel)
@@ -108,7 +108,7 @@ class ProcessPort(Port):
         arena.close()
 
     def connect(self, memory: Mapping[str, Array], channel: Channel) -> None:
-        """Use shared memory, and a channel to the worker's end of both."""
+        """Use shared memory and a channel, of which the worker has the other end."""
         words = memory["words"].data
         self.channel = channel
         self.first, self.stop = self.ids.start, self.ids.stop
@@ -119,29 +119,29 @@ class ProcessPort(Port):
         self._sent = 0
         self._received = 0
         self._completed = 0
-        # What is pending in the ring, in order, by number and start: stop.
+        # The stop of each pending step in the ring, in order, by number and start.
         self._ring: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._completions: list[Completion] = []
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the worker derives the layout from its own spaces."""
         message = Attach(table.num_envs, table.final, bool(table.leasable))
-        self._tell(message, table.arena.descriptor)
+        self._send_message(message, table.arena.descriptor)
         for extension in table.extensions.values():
             self.extend(extension)
 
     def extend(self, extension: Extension) -> None:
         """Map planes that were added to the table, before operations on them."""
-        self._tell(Extend(extension.planes), extension.arena.descriptor)
+        self._send_message(Extend(extension.planes), extension.arena.descriptor)
 
     def shrink(self, extension: Extension) -> None:
         """Unmap planes that were removed."""
-        self._tell(Shrink(extension.planes.start))
+        self._send_message(Shrink(extension.planes.start))
 
     # ---------------------------------------------------------------- operations
 
     def post_step(self, number: int, start: int, stop: int, plane: int, size: int) -> None:
-        """Post a step that is entirely in the table; ``size`` environments complete together."""
+        """Post a step whose actions are in the table; ``size`` environments complete together."""
         words, tail, ring = self._words, self._tail, self.size
         if stop - start == ring and not self._last_names:
             self._last_name = Step.name
@@ -149,6 +149,8 @@ class ProcessPort(Port):
             self.note_name(Step.name, start, stop)
         for low in range(start, stop, size):
             high = low + size
+            # This entry is free: its last step has completed, see ``mailbox.py``. The worker reads
+            # it only after ``publish``.
             entry = RING + ENTRY * (tail % ring)
             words[entry] = number
             words[entry + 1] = low << 32 | high
@@ -168,13 +170,15 @@ class ProcessPort(Port):
     def post(
         self, operation: Operation, packed: Sequence[Buffer] = (), descriptor: int | None = None
     ) -> None:
-        """Send a packed operation, and a descriptor along; its bytes wake the worker."""
+        """Send a packed operation, optionally with a descriptor; its bytes wake the worker."""
         head = DOWN.pack(self._tail, operation.number, operation.start, operation.stop)
         self.channel.send([head, *packed], descriptor)
+        # Count the message only after sending it: a worker that sees the count waits for the bytes.
+        # A worker that reads the bytes before the count simply runs the operation earlier.
         self._sent += 1
         self._words[SENT] = self._sent
 
-    def _tell(self, message: Message, descriptor: int | None = None) -> None:
+    def _send_message(self, message: Message, descriptor: int | None = None) -> None:
         """Send a message that has no completion."""
         operation = Operation(OPEN, self.first, self.stop, message)
         self.post(operation, pack_by_value(operation), descriptor)
@@ -203,14 +207,15 @@ class ProcessPort(Port):
         """Return the completions that have arrived."""
         words, bell = self._words, self.bell
         while True:
-            # Read the count before the messages, which then include all that were sent before it.
+            # Read the count of steps before the count of messages. The worker writes them in the
+            # order of its completions, so all messages before the last counted step are included.
             completed, answered = bell.read(COMPLETED), words[ANSWERED]
             received = answered > self._received
             if completed == self._completed and not received:
                 break
             if received and not self._receive_until(answered):
-                break  # the announced messages are on the way, and will wake the caller
-            # The messages may have settled steps that were counted after the first reading.
+                break  # announced messages are still on the way, and will wake the caller
+            # The messages may have settled steps that were counted after the first read.
             counted = bell.read(COMPLETED) if received else completed
             if not self._completed <= counted <= self._completed + len(self._ring):
                 self.channel.give_up("a count of steps that were not posted")
@@ -225,7 +230,7 @@ class ProcessPort(Port):
         return completions
 
     def take_step(self) -> bool:
-        """Take the only step in the ring, if it has completed and there is nothing else."""
+        """Accept the only step in the ring, if it has completed and there is nothing else."""
         ring, completed = self._ring, self._completed + 1
         if (
             len(ring) != 1
@@ -247,7 +252,7 @@ class ProcessPort(Port):
         return True
 
     def receive(self) -> None:
-        """Read the messages that have arrived; after an invalid one the worker is given up."""
+        """Read the messages that have arrived; give up a worker that sent an invalid message."""
         for message in self.channel.drain():
             self._received += 1
             try:
@@ -267,14 +272,14 @@ class ProcessPort(Port):
             _, name = self.pending.get((number, start), (0, Step.name))
             payload = Payload(problems=[Failure.of(error, low, name)])
         if payload is not None and not isinstance(payload, Payload):
-            raise ValueError(f"an answer of type {type(payload).__name__}")
+            raise ValueError(f"a reply of type {type(payload).__name__}")
         if payload is not None:
             for slot, value in payload.values.items():
                 if isinstance(value, ShelvedFrame):
                     payload.values[slot] = self.frames.open(value)
         for k, (start, low, high) in enumerate(spans, 1):
             self._settle((number, start), low, high)
-            last = k == len(spans)  # it gets the rest, and the problems
+            last = k == len(spans)  # it includes the rest, and the problems
             part = payload if last or payload is None else payload.take(range(low, high))
             self._completions.append(Completion(number, low, high, part))
 
@@ -288,18 +293,18 @@ class ProcessPort(Port):
         """Remove completed environments from the pending operations.
 
         Raises:
-            ValueError: They are not pending.
+            ValueError: The environments are not pending.
         """
         stop = self._ring[key] if key in self._ring else self.pending.get(key, (None,))[0]
         if stop is None:
-            raise ValueError(f"an answer to operation {key}, which is not pending")
-        twice = not self._early.get(key, set()).isdisjoint(range(low, high))
-        if twice or not key[1] <= low < high <= stop:
-            raise ValueError(f"an answer about {(low, high)}, which is not pending")
+            raise ValueError(f"a reply to operation {key}, which is not pending")
+        repeated = not self._early.get(key, set()).isdisjoint(range(low, high))
+        if repeated or not key[1] <= low < high <= stop:
+            raise ValueError(f"a reply about {(low, high)}, which is not pending")
         if (low, high) != (key[1], stop) and not self.complete_early(key, stop, low, high):
             return
         if key in self._ring:
-            # Steps that completed earlier without a message come first.
+            # Steps that completed earlier without a message are reported first.
             completed = self.bell.read(COMPLETED)
             while self._completed < completed and next(iter(self._ring)) != key:
                 self._take_completed()
@@ -327,7 +332,7 @@ class ProcessPort(Port):
         return {self.channel.fileno(): events, self.process.ended: EVENT_READ}
 
     def is_gone(self, ready: Collection[int]) -> bool:
-        """Return whether the worker has ended, by what its descriptors that are ready say."""
+        """Return whether the worker has ended, given the descriptors that are ready."""
         if self.channel.fileno() in ready:
             self.receive()
         return self.channel.ended or self.process.ended in ready
@@ -337,12 +342,12 @@ class ProcessPort(Port):
 
     def end(self, error: BaseException | None, late: str, *, closing: bool) -> str:
         if late:
-            self.kill()  # what is posted to it from now on would be lost
+            self.kill()  # operations posted from now on would be lost
         code = self.process.reap(timeout=0.0 if closing else EXIT_CODE_SECONDS)
         if code is None and late:
             code = -signal.SIGKILL
         elif code is None and not closing:
-            self.kill()  # it closed its channel, and cannot be reached
+            self.kill()  # it closed its channel, so it cannot be reached any more
             code = self.process.reap(timeout=1.0)
         self.exitcode = code
         return late or self.channel.corrupt or describe_exit(code)
@@ -362,7 +367,7 @@ class ProcessPort(Port):
         return not self.process.is_alive()
 
     def release(self) -> None:
-        """Close the channel, whose EOF ends a living worker; what was received stays."""
+        """Close the channel, whose EOF ends a living worker; data already received stays."""
         self.channel.close()
 
     def forget(self) -> bool:
@@ -374,16 +379,17 @@ class ProcessPort(Port):
 
 
 def end_processes(ports: Sequence[Any]) -> None:
-    """End the workers of released ports: by EOF on their channels, else by force."""
-    every = left = [port.process for port in ports if port.pid is not None]
+    """End the workers of released ports: by EOF on their channels, otherwise by force."""
+    every = running = [port.process for port in ports if port.pid is not None]
     for force in (None, WorkerProcess.terminate, WorkerProcess.kill):
         if force is not None:
-            for process in left:
+            for process in running:
                 force(process)
+        # All workers got the same request, so one second is for all of them together.
         end = time.monotonic() + 1.0
-        left = [p for p in left if p.reap(max(0.0, end - time.monotonic())) is None]
+        running = [p for p in running if p.reap(max(0.0, end - time.monotonic())) is None]
     for process in every:
-        if process not in left:
+        if process not in running:
             process.close()
 
 

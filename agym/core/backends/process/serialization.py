@@ -1,6 +1,6 @@
 """Packs values for other processes: a pickle, and the buffers of the arrays in it.
 
-Arrays are not copied into the pickle but sent after it, as they lie in memory.
+Arrays are not copied into the pickle; their memory is sent after it.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from agym.errors import UsageTypeError
 
 Buffer = bytes | bytearray | memoryview
 
-# What Ray sends unchanged: bytes, or a pickle and arrays that it does not copy.
+# A message that Ray sends unchanged: bytes, or a pickle and arrays that Ray does not copy.
 Sealed = bytes | list[Any]
 
-# Larger messages are not joined: their arrays are read where Ray has put them.
+# Larger messages are not joined: their arrays are read from Ray's shared memory, without a copy.
 JOINED_BYTES = 64 * 1024
 
 _COUNT = struct.Struct("<q")
 
 
 def pack_by_value(value: Any, parts: Iterable[tuple[str, Any]] = ()) -> list[Buffer]:
-    """Pickle for a worker: what it cannot import, such as the caller's ``__main__``, by value.
+    """Pickle for a worker: by value if the worker cannot import it, as with ``__main__``.
 
-    The error names the culprit among ``parts``, the values that the caller gave.
+    The error names the value at fault among ``parts``, the values that the caller passed.
 
     Raises:
-        UsageTypeError: Something in it cannot be pickled.
+        UsageTypeError: A part cannot be pickled.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
         pickled = dumps_by_value(value, buffers.append)
     except Exception as error:
-        name = next((name for name, part in parts if not _is_picklable(part)), "this")
+        name = next((name for name, part in parts if not _is_picklable(part)), "this value")
         raise UsageTypeError(
-            f"{name} cannot be sent to another process: {error}. Instead, make it in the factory"
-            " or in the environment; or take backend='thread' or 'serial'"
+            f"{name} can't be pickled: {error}. Create it in the factory or in the environment, or"
+            " use backend='thread' or 'serial'"
         ) from error
     return _join(pickled, buffers)
 
@@ -55,9 +55,9 @@ def _is_picklable(value: Any) -> bool:
 
 
 def find_unsendable(value: Any, name: str, depth: int = 16) -> tuple[str, Exception] | None:
-    """Return where in an answer something does not survive pickling, and its error.
+    """Return the path of the part of a value that does not survive pickling, and its error.
 
-    Dicts, lists and tuples are searched ``depth`` levels deep, since they may contain themselves.
+    Dicts, lists and tuples are searched ``depth`` levels deep, because they may contain themselves.
     """
     try:
         unpack(b"".join(pack(value)))
@@ -69,14 +69,14 @@ def find_unsendable(value: Any, name: str, depth: int = 16) -> tuple[str, Except
         elif isinstance(value, list | tuple):
             items = enumerate(value)
         for key, part in items if depth else ():
-            if found := find_unsendable(part, f"{name}[{key!r}]", depth - 1):
-                return found
+            if culprit := find_unsendable(part, f"{name}[{key!r}]", depth - 1):
+                return culprit
         return name, cause if isinstance(cause, Exception) else error
     return None
 
 
 def pack(value: Any) -> list[Buffer]:
-    """Pickle for the caller: the fast way if possible, else by value."""
+    """Pickle for the caller: with the fast pickler if possible, else by value."""
     buffers: list[pickle.PickleBuffer] = []
     try:
         pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
@@ -92,7 +92,7 @@ def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer
 
 
 def unpack(data: Buffer, *, copy: bool = True) -> Any:
-    """Unpack either. The bytes must be from this process's own workers, or from its parent.
+    """Unpack packed data, which must come from this process's own workers or its parent.
 
     With ``copy=False`` arrays are read-only views of the message.
     """
@@ -109,12 +109,12 @@ def unpack(data: Buffer, *, copy: bool = True) -> Any:
 
 
 def seal(value: Any, *, by_value: bool = False, parts: Iterable[tuple[str, Any]] = ()) -> Sealed:
-    """Pack for Ray. Small messages are joined, since each piece takes some time by itself.
+    """Pack for Ray. Small messages are joined, because each piece has a fixed cost.
 
-    With ``by_value`` the value may hold what only the caller's ``__main__`` has.
+    With ``by_value``, the value may contain objects that exist only in the caller's ``__main__``.
 
     Raises:
-        UsageTypeError: Something in it cannot be pickled.
+        UsageTypeError: A part cannot be pickled.
     """
     packed = pack_by_value(value, parts) if by_value else pack(value)
     if sum(len(part) for part in packed) <= JOINED_BYTES:

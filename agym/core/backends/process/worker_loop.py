@@ -1,11 +1,11 @@
-"""The worker's end of a mailbox: it runs a host on what the caller's end posts.
+"""The worker's end of a mailbox: it runs the operations that the caller's end posts.
 
-Steps come through the ring, everything else as messages; see ``backends/process/mailbox.py``.
+Steps come through the ring, other operations as messages; see ``backends/process/mailbox.py``.
 
 Coroutine environments complete operations one by one. An operation of several environments is
-reported when the last one has completed it, and until then every few milliseconds; but at once
-where a deadline or recovery asks who is late. Completions that are reported together are one
-message per operation.
+reported when the last environment has completed it, and until then every few milliseconds; or
+immediately if a deadline or recovery needs to know which environments are late. Completions that
+are reported together are one message per operation.
 """
 
 from __future__ import annotations
@@ -64,27 +64,28 @@ from agym.core.protocol.value_copies import is_plain
 # Each message costs the caller a turn of its loop, on a core that the workers need.
 PATIENCE_SECONDS = 5e-3
 
-# ``poll`` takes milliseconds that fit into 32 bits.
+# ``poll`` accepts milliseconds that fit into 32 bits.
 MAX_POLL_SECONDS = 3600.0
 
 
 class _Progress:
-    """The environments that completed an operation and were not reported; how many have not yet."""
+    """Unreported environments that completed an operation, and the number of unfinished ones."""
 
-    __slots__ = ("left", "slots")
+    __slots__ = ("remaining", "slots")
 
     def __init__(self, width: int) -> None:
-        self.left = width
+        self.remaining = width
         self.slots: list[int] = []
 
 
 class WorkerLoop:
-    """Runs a host on what is posted, until ``close``: by :meth:`serve`, or :meth:`run` on a loop.
+    """Runs posted operations until ``close``: by :meth:`serve`, or by :meth:`run` on a loop.
 
-    It receives its first messages before any loop runs, since the environments decide on that.
+    It receives its first messages before any loop runs, because the environments decide whether
+    there will be a loop.
     """
 
-    # How long completions wait on a loop for the others of their operation.
+    # How long completed environments on a loop wait for the others of their operation.
     patience = PATIENCE_SECONDS
 
     def __init__(
@@ -97,9 +98,9 @@ class WorkerLoop:
         """Use the worker's end of a channel.
 
         Args:
-            memory: The mailbox's.
+            memory: The shared memory of the mailbox.
             channel: The channel's end.
-            go_home: Called after each wait, with the seconds of ``perf_counter``.
+            go_home: Called after each wait, with the time of ``perf_counter``.
             watch: How long to watch for the next operation before sleeping, in seconds.
         """
         self._words = words = memory["words"].data
@@ -122,6 +123,7 @@ class WorkerLoop:
 
         def step(number: int, start: int, stop: int, plane: int) -> None:
             payload = host.step(start, stop, plane)
+            # Before the completion: the caller reads this time when it sees the completion.
             self._words[FINISHED] = time.perf_counter_ns()
             if payload is not None:
                 self.answer(Completion(number, start, stop, payload))
@@ -138,7 +140,7 @@ class WorkerLoop:
         run: Callable[[Operation], None],
         step: Callable[[int, int, int, int], None],
     ) -> bool:
-        """Run the operations that have been posted; return whether others may follow.
+        """Run the posted operations; return whether more may follow.
 
         Args:
             host: The host.
@@ -147,10 +149,13 @@ class WorkerLoop:
         """
         words, ring = self._words, host.stop - host.first
         while not self._channel.ended:
+            # Read TAIL before SENT. The caller counts a message in SENT before it publishes a later
+            # step in TAIL. So if this TAIL includes that step, SENT includes the message, and the
+            # message is received and run first.
             tail = self._bell.read(TAIL)
             if words[SENT] > self._received:
                 self._receive_all(words[SENT])
-            # A message comes before the steps that were posted after it.
+            # A message is stamped with the tail at its posting: it runs once those steps have run.
             if self._inbox and DOWN.unpack_from(self._inbox[0])[0] <= self._head:
                 operation = self.next_message()
                 if operation is None:
@@ -175,18 +180,19 @@ class WorkerLoop:
         self._channel.flush_all()
 
     def send(self, number: int, spans: Sequence[SlotRange], payload: Payload | None) -> None:
-        """Send the spans that have completed of the operations with a number."""
+        """Send the completed spans of the operations with a number."""
         flat = [bound for span in spans for bound in span]
         head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
         self._channel.send([head, *(() if payload is None else pack_payload(payload))])
+        # After sending: a caller that sees the count expects the bytes.
         self._answered += 1
         self._words[ANSWERED] = self._answered
 
     def next_message(self, doing: str = "reading its arguments") -> Operation | None:
-        """Wait for a message; report one that cannot be unpickled, and return ``None``.
+        """Wait for a message; if it cannot be unpickled, report that, and return ``None``.
 
         Args:
-            doing: What the message is read for, for the failure.
+            doing: The purpose of the message, for the failure.
 
         Raises:
             EOFError: The caller is gone.
@@ -205,26 +211,26 @@ class WorkerLoop:
         return operation
 
     def closes_within(self, seconds: float) -> bool:
-        """Sleep, but only until ``close`` or EOF arrives; return whether that is so.
+        """Sleep, but only until ``close`` or EOF arrives; return whether it did.
 
-        It is for an environment that may have to wait long, and would not read messages meanwhile.
+        For an environment that may wait for a long time, during which nobody reads messages.
         """
         end = time.monotonic() + seconds
         while not self._channel.ended:
             if any(DOWN.unpack_from(message)[1] == CLOSE for message in self._inbox):
                 break
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = end - time.monotonic()
+            if remaining <= 0:
                 return False
-            self._channel.wait(min(left, MAX_POLL_SECONDS))
+            self._channel.wait(min(remaining, MAX_POLL_SECONDS))
             self._receive()
         return True
 
     def _prepare(self, operation: Operation, host: Host) -> bool:
-        """Do what an operation says about the host's memory.
+        """Apply an operation's changes to the host's memory.
 
         Returns:
-            Whether that is all: planes were added or removed, which has no completion.
+            Whether the operation is done: added or removed planes have no completion.
         """
         message = operation.message
         if isinstance(message, Extend):
@@ -238,7 +244,7 @@ class WorkerLoop:
         return False
 
     def _receive_all(self, sent: int) -> None:
-        """Read until ``sent`` messages have arrived; they are on the way."""
+        """Read until ``sent`` messages have arrived, all of which have been sent."""
         while self._received < sent and not self._channel.ended:
             self._receive()
             if self._received < sent:
@@ -256,19 +262,20 @@ class WorkerLoop:
     def _wait(self) -> None:
         words, spinning = self._words, self._spinning
         spinning.learn()
-        begun = time.perf_counter()
-        if begun < spinning.crowded_until:
+        started = time.perf_counter()
+        if started < spinning.crowded_until:
             words[CROWDED] = int(spinning.crowded_until * 1e9)
         slept = not spinning.spin(self._news)
         if slept:
             self._bell.park()
             while not self._news() and not self._channel.ended:
-                # Sleep first: reading might consume a bell that arrived since the last check.
+                # Sleep first, read then. Reading here first could swallow a bell that came after
+                # ``_news`` looked, and the sleep would last until the timeout.
                 self._channel.wait(RECHECK_SECONDS)
                 self._receive()
             self._bell.unpark()
         now = time.perf_counter()
-        spinning.note(begun, now, slept=slept, due=words[POSTED] * 1e-9)
+        spinning.note(started, now, slept=slept, due=words[POSTED] * 1e-9)
         if self._go_home is not None and now >= spinning.crowded_until:
             self._go_home(now)
 
@@ -279,25 +286,26 @@ class WorkerLoop:
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
-        # What has to be sent beside the spans, by number; the schemas that it needs; and problems,
-        # each of which is sent by itself, so that its environment is known.
+        # The payload to send with the spans, by number; the schemas that it needs; and problems,
+        # each of which is sent separately, so that its environment is known.
         self._payloads: dict[int, Payload] = {}
         self._schemas: dict[int, Schema] = {}
         self._problems: list[tuple[int, SlotRange, Payload]] = []
         self._sending: asyncio.Handle | None = None
         self._is_urgent = False
-        self._bell.park()  # permanently: the loop sleeps on the channel, so each post must ring
+        # The loop always sleeps on the channel, so the flag stays set and each post rings.
+        self._bell.park()
         descriptor = self._channel.fileno()
-        self._loop.add_reader(descriptor, guarded, self.fail, self._begin_posted, host)
+        self._loop.add_reader(descriptor, guarded, self.fail, self._start_posted, host)
         try:
-            self._begin_posted(host)
+            self._start_posted(host)
             await self._closed
         finally:
             self._loop.remove_reader(self._channel.fileno())
             self._loop.remove_writer(self._channel.fileno())
 
     def fail(self, error: BaseException) -> None:
-        """End the process, which the caller notices: some operation would never complete."""
+        """End the process, which the caller notices, because some operation cannot complete."""
         if not self._closed.done():
             self._closed.set_exception(error)
 
@@ -307,15 +315,15 @@ class WorkerLoop:
         progress = self._progress.get((number, start))
         if progress is None:
             progress = self._progress[number, start] = _Progress(stop - start)
-        progress.left -= 1
+        progress.remaining -= 1
         if payload is None:
             progress.slots.append(slot)
         else:
             self._add(number, start, slot, payload, progress)
-        if self._sending is None or not (progress.left or self._is_urgent):
-            self._send_in(self.patience if progress.left else 0.0)
+        if self._sending is None or not (progress.remaining or self._is_urgent):
+            self._send_in(self.patience if progress.remaining else 0.0)
         if isinstance(message, Load):
-            self._send_ended()  # before the environment's next completion
+            self._send_ended()  # must arrive before the environment's next completion
 
     def _add(
         self, number: int, start: int, slot: int, payload: Payload, progress: _Progress
@@ -338,12 +346,12 @@ class WorkerLoop:
         self._is_urgent = not seconds
         self._sending = self._loop.call_later(seconds, guarded, self.fail, self._send_ended)
 
-    def _begin_posted(self, host: LoopHost) -> None:
+    def _start_posted(self, host: LoopHost) -> None:
         def step(number: int, start: int, stop: int, plane: int) -> None:
-            host.begin(Operation(number, start, stop, plain_step(plane)))
+            host.enqueue(Operation(number, start, stop, plain_step(plane)))
 
         self._receive()
-        if not (self._run_posted(host, host.begin, step) or self._closed.done()):
+        if not (self._run_posted(host, host.enqueue, step) or self._closed.done()):
             self._closed.set_result(None)
 
     def _send_ended(self) -> None:
@@ -357,9 +365,9 @@ class WorkerLoop:
                 ended = runs(tuple(sorted(progress.slots)))
                 spans.setdefault(number, []).extend((start, ids.start, ids.stop) for ids in ended)
                 progress.slots.clear()
-            if not progress.left:
+            if not progress.remaining:
                 over[start] = max(number, over.get(start, number))
-        if over:  # older ones are over, too: what is left of them was given up
+        if over:  # older operations are over, too: their unfinished environments were given up
             self._progress = {
                 key: progress
                 for key, progress in self._progress.items()
@@ -370,7 +378,7 @@ class WorkerLoop:
         answers = [(number, ids, payloads.get(number)) for number, ids in spans.items()]
         answers += [(number, [span], payload) for number, span, payload in problems]
         for number, ids, payload in answers:
-            if self._schemas:  # they must arrive before infos that use them
+            if self._schemas:  # schemas must arrive before infos that use them
                 payload = payload or Payload()
                 payload.schemas, self._schemas = self._schemas, {}
             self.send(number, ids, payload)
@@ -386,12 +394,12 @@ class WorkerLoop:
 
 
 def pack_payload(payload: Payload) -> list[Buffer]:
-    """Pack a payload; a value that cannot be sent becomes a failure of its environment."""
+    """Pack a payload; a value that can't be pickled becomes a failure of its environment."""
     answers: dict[str, dict[int, Any]] = {
         "info": payload.infos,
         "observation": payload.objects,
         "final observation": payload.final_objects,
-        "what it gave": payload.values,
+        "the returned value": payload.values,
     }
     for name, by_id in answers.items():
         for env_id, answer in [*by_id.items()]:
@@ -404,10 +412,10 @@ def pack_payload(payload: Payload) -> list[Buffer]:
             if unsendable := find_unsendable(answer, name):
                 where, why = unsendable
                 error = TypeError(
-                    f"{where} cannot be sent to another process ({type(why).__name__}: {why}):"
-                    " leave it out, or take backend='thread' or 'serial'"
+                    f"{where} can't be pickled ({type(why).__name__}: {why}):"
+                    " omit it, or use backend='thread' or 'serial'"
                 )
                 error.__cause__ = why
                 del by_id[env_id]
-                payload.problems.append(Failure.of(error, env_id, "sending its answer"))
+                payload.problems.append(Failure.of(error, env_id, "sending its reply"))
     return pack(payload)

@@ -1,7 +1,7 @@
 """The main program of a worker process.
 
 It constructs the environments, sends their descriptions, maps the slot table, and serves the
-mailbox until ``close``, or until EOF: the caller died.
+mailbox until ``close``, or until EOF, which means that the caller died.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agym.core.hosts.loop_host import LoopHost
 from agym.core.hosts.sync_host import SyncHost
 from agym.core.protocol.memory import Arena
 from agym.core.protocol.messages.completions import Completion
-from agym.core.protocol.messages.operations import Attach, Close, Make, Operation, Spare
+from agym.core.protocol.messages.operations import Attach, Close, Make, Operation, Standby
 from agym.core.protocol.table import SlotTable
 
 # Rough number of objects that a step of a coroutine environment keeps until it ends.
@@ -38,8 +38,8 @@ OBJECTS_OF_A_STEP = 20
 class WorkerMain:
     """The main program, first without an event loop and then on one.
 
-    Environments with plain methods are made, stepped and closed while no loop runs, since they may
-    use asyncio themselves. Only coroutine environments need the loop.
+    Environments with plain methods are made, stepped and closed while no loop runs, because they
+    may use asyncio themselves. Only coroutine environments need the loop.
     """
 
     _serve_on_loop: Callable[[], Awaitable[None]] | None = None
@@ -50,7 +50,7 @@ class WorkerMain:
         Args:
             end: The worker's end of the channel.
             count: Number of its environments.
-            core: The core for all of its threads; or what brings this thread back to its own.
+            core: The core for all of its threads; or the object that keeps this thread on a core.
             watch: How long to watch for the next operation before sleeping, in seconds.
         """
         self._end = end
@@ -58,30 +58,30 @@ class WorkerMain:
         self._core = core
         self._watch = watch
 
-    def begin(self) -> None:
-        """Serve until the end, unless that needs a loop."""
+    def start(self) -> None:
+        """Serve until the end, unless a loop is needed."""
         set_worker_signals()
         cap_threads()
         if isinstance(self._core, int):
             os.sched_setaffinity(0, {self._core})
         self._channel = Channel(self._end)
         try:
-            self._begin(self._channel)
+            self._serve(self._channel)
         except EOFError:
             pass  # the caller is gone
         except BaseException:
-            # The caller learns of it by EOF, even if a thread of an environment keeps this process.
+            # EOF tells the caller, even if a thread of an environment keeps this process alive.
             self._channel.close()
             raise
 
-    def _begin(self, channel: Channel) -> None:
+    def _serve(self, channel: Channel) -> None:
         mail = Arena(mailbox_fields(self._count), descriptor=channel.next_descriptor())
         mail.close()
-        # Serves plain environments too, as long as its loop is not run.
+        # Serves plain environments, too, as long as its loop is not run.
         home = None if isinstance(self._core, int) else self._core
         worker = WorkerLoop(mail.arrays, channel, home, self._watch)
         make = worker.next_message("make")
-        if make is None:  # its factories could not be unpickled, which has been reported
+        if make is None:  # the factories could not be unpickled, which has been reported
             worker.answer(Completion(*_wait_for_close(worker, None).span))
             return
         options: BackendOptions = cast(Make, make.message).options
@@ -89,7 +89,7 @@ class WorkerMain:
         options = replace(options, factories=factories)
         ids, marker = range(make.start, make.stop), mail.arrays["words"].data[RUNNING : RUNNING + 1]
         if coroutines:
-            if options.track_running:  # it matters which environments have ended
+            if options.track_running:  # a deadline needs to know at once which have ended
                 worker.patience = 0.0
             tasks = options.host(
                 LoopHost, ids, marker=marker, report=worker.report, fail=worker.fail,
@@ -101,7 +101,7 @@ class WorkerMain:
             SyncHost, ids, marker=marker, catch=BaseException, closes_within=worker.closes_within
         )
         opened = open_host(host, make.number)
-        if isinstance(make.message, Spare) and opened.payload and not opened.payload.problems:
+        if isinstance(make.message, Standby) and opened.payload and not opened.payload.problems:
             codecs = make.message.codecs
             opened.payload.values = {} if codecs is None else host.prove(codecs)
         try:
@@ -121,8 +121,8 @@ async def _serve_on_loop(worker: WorkerLoop, channel: Channel, host: LoopHost, n
     """Construct coroutine environments, and run them until ``close``."""
     try:
         if _start(worker, channel, host, open_host(host, number)):
-            # A round keeps some objects per environment, none of which is garbage before it ends: a
-            # collection during the round would find nothing.
+            # A round keeps some objects per environment, and none is garbage before the round ends:
+            # a collection during the round would free nothing.
             enough = OBJECTS_OF_A_STEP * (host.stop - host.first)
             gc.set_threshold(max(gc.get_threshold()[0], enough))
             await worker.run(host)

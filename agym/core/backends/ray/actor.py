@@ -1,7 +1,7 @@
-"""The actor of ``backend="ray"``: it runs some environments, and replies with completions.
+"""The actor of ``backend="ray"``: it runs environments, and replies with completions.
 
 Gymnasium's environments run in the thread in which Ray calls ``run``. Coroutine environments run on
-an event loop in a thread, and worker processes (``workers_per_node``) have a thread of their own::
+an event loop in a thread, and worker processes (``workers_per_node``) are used by another thread::
 
     driver                                          actor
     run(operation, actions) -------------------->   InThisThread, LoopPort, or PoolBridge -- pool
@@ -9,8 +9,8 @@ an event loop in a thread, and worker processes (``workers_per_node``) have a th
     listen() ----------------------------------->   ReplyBuffer
     <------------------ later completions -------   '--  waits until there are some
 
-``listen`` is always under way, in a thread of its own, so its failure tells the driver that the
-actor died. Replies are numbered, since two may overtake each other.
+``listen`` is always under way, in a separate thread, so its failure tells the driver that the actor
+died. Replies are numbered, because a reply may overtake another.
 
 This module imports neither Ray nor the driver's ``__main__``.
 """
@@ -42,12 +42,12 @@ from agym.core.protocol.messages.operations import CLOSE, Attach, Make, Operatio
 from agym.core.protocol.metrics.gauges import ENV_GAUGES
 from agym.core.protocol.table import SlotTable
 
-# How often to reply while sent steps run one by one.
+# How often, in seconds, to reply while sent steps run one by one.
 REPLY_SECONDS = 1e-3
 
 
 class RayActor:
-    """Runs environments of a range. Ray makes an actor of it, which must have no coroutines.
+    """Runs environments of a range. Ray makes it an actor. It must not have coroutine methods.
 
     Attributes:
         replies: Collects the completions.
@@ -61,7 +61,7 @@ class RayActor:
         self.replies = ReplyBuffer()
 
     def run(self, sealed: Sealed) -> Sealed:
-        """Run an operation, or have it run; return what has completed."""
+        """Run an operation, or start it in another thread; return the completions so far."""
         operation, actions = unseal(sealed, copy=True)
         message = operation.message
         if isinstance(message, Make):
@@ -104,7 +104,7 @@ class RayActor:
         self.runner.start(make)
 
     def _attach(self, attach: Attach) -> None:
-        """Lay out a table like the driver's, of which only this actor's rows are used."""
+        """Lay out a table like the driver's, but use only this actor's rows."""
         description = self.replies.description
         if description is None:
             return  # construction failed
@@ -136,12 +136,12 @@ class InThisThread:
         self._replies.add([open_host(self._host, make.number)])
 
     def post(self, operation: Operation) -> None:
-        """Run an operation; of sent steps, tell now and then which are done."""
-        host, begun = self._host, time.perf_counter()
+        """Run an operation; for sent steps, reply now and then with those that are done."""
+        host, started = self._host, time.perf_counter()
         for piece in operation.split(range(host.first, host.stop)):
-            if time.perf_counter() - begun > REPLY_SECONDS:
+            if time.perf_counter() - started > REPLY_SECONDS:
                 self._replies.ring()
-                begun = time.perf_counter()
+                started = time.perf_counter()
             self._replies.add([host.run(piece)])
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class InThisThread:
 
 
 class LoopReplies:
-    """The outbox of a :class:`LoopPort`: what is put in one turn of the loop is sent together."""
+    """The outbox of a :class:`LoopPort`: completions of one turn of the loop are sent together."""
 
     def __init__(self, replies: ReplyBuffer) -> None:
         self._replies = replies
@@ -170,7 +170,7 @@ class LoopReplies:
 
 
 def _read(sealed: Sealed, make: Operation) -> BackendOptions:
-    """Unseal the options; a failure is raised by each factory, as by a constructor."""
+    """Unseal the options; a failure is raised by each factory, like an error of a constructor."""
     try:
         options: BackendOptions = unseal(sealed, copy=True)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The room that actors have in a cluster; starts and kills them there."""
+"""The resources of a batch's actors in a cluster; starts and kills the actors there."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from agym.core.backends.options import RAY_RESOURCES, Ray
 from agym.core.backends.ray.actor import RayActor
 
-# The thread of an actor that waits for completions, beside the one that runs operations.
+# The concurrency group of an actor that waits for completions, next to the thread for operations.
 LISTEN = "listen"
 
-# Fields of Ray's messages that are known already.
+# Fields of Ray's messages that are already known.
 HEADINGS = ("class_name", "actor_id", "pid", "name", "namespace", "ip")
 
-# Ray's error if an actor cannot be reached, and its texts if one was never started, on a node that
-# it did not yet know to be lost.
+# Ray's error if an actor cannot be reached, and its texts if an actor was never started, on a node
+# that Ray did not yet know to be lost.
 CUT_OFF, NEVER_RAN, NODE_DIED = "ActorUnavailableError", "The actor never ran", "node has died"
 
-# How much of Ray's text on a death is kept.
+# How much of Ray's text about a death is kept.
 MAX_CHARACTERS = 300
 
 
@@ -41,18 +41,18 @@ class ActorGroup:
         return bool(self._ray.is_initialized())
 
     def open(self, workers: int) -> None:
-        """Reserve room for some actors, which the cluster may come to have."""
+        """Reserve resources for actors, which may not be available yet."""
         if self._spec.bundle:
             bundles = [self._spec.bundle for _ in range(workers)]
             strategy = self._spec.placement.upper()
             self._group = self._ray.util.placement_group(bundles, strategy=strategy)
 
     def start(self, worker: int) -> Any:
-        """Start an actor as soon as there is room for it; return Ray's handle."""
+        """Start an actor as soon as its resources are available; return Ray's handle."""
         bundle = dict(self._spec.bundle)
         options: dict[str, Any] = {
-            name: bundle.pop(theirs, 0) for name, theirs in RAY_RESOURCES.items()
-            if theirs in bundle or name == "num_cpus"
+            name: bundle.pop(resource, 0) for name, resource in RAY_RESOURCES.items()
+            if resource in bundle or name == "num_cpus"
         }  # fmt: skip
         strategy: Any = "SPREAD" if self._spec.placement == "spread" else "DEFAULT"
         if self._group is not None:
@@ -88,8 +88,8 @@ class ActorGroup:
         return type(error).__name__ == CUT_OFF or (NEVER_RAN in text and NODE_DIED in text)
 
     def describe(self, error: BaseException) -> str:
-        """Return why an actor is gone, in a line."""
-        cause = getattr(error, "cause", None)  # what was raised in the actor itself
+        """Return why an actor is gone, in one line."""
+        cause = getattr(error, "cause", None)  # the error that was raised in the actor itself
         if isinstance(cause, Exception):
             return f"{type(cause).__name__}: {cause}"
         if type(error).__name__ == CUT_OFF:
@@ -99,4 +99,4 @@ class ActorGroup:
         detail = (text[2] or text[0]).partition(" Some common causes")[0]
         detail = re.sub(rf"({'|'.join(HEADINGS)}): \S+ ?", "", detail)
         short = detail if len(detail) <= MAX_CHARACTERS else f"{detail[:MAX_CHARACTERS]}..."
-        return f"as Ray says: {short.rstrip('. ')}"
+        return f"Ray reports: {short.rstrip('. ')}"

@@ -29,25 +29,27 @@ class PoolBridge:
         self._pool = pool
         self._replies = replies
         self._inbox: deque[Callable[[], None]] = deque()
-        self._bell = Outbox()  # which rings for the inbox
+        self._bell = Outbox()  # only its bell is used, for the inbox
         self._closing = False
 
     def start(self, make: Operation) -> None:
         """Start the pool; ``make`` makes the environments."""
-        self._give(partial(self._try, make, self._pool.start, make.number))
+        self._enqueue(partial(self._try, make, self._pool.start, make.number))
         threading.Thread(target=self._run, name="agym-pool-bridge", daemon=True).start()
 
     def attach(self, table: SlotTable) -> None:
-        self._give(partial(self._pool.attach, table))
+        self._enqueue(partial(self._pool.attach, table))
 
     def post(self, operation: Operation) -> None:
         """Queue an operation."""
-        self._give(partial(self._try, operation, self._pool.submit, operation))
+        self._enqueue(partial(self._try, operation, self._pool.submit, operation))
 
     def close(self) -> None:
-        self._give(self._close)
+        self._enqueue(self._close)
 
-    def _give(self, do: Callable[[], None]) -> None:
+    def _enqueue(self, do: Callable[[], None]) -> None:
+        # Append, then ring. The bridge's thread parks, then empties the inbox, so it either finds
+        # this call there or is woken by the ring.
         self._inbox.append(do)
         self._bell.ring()
 
@@ -56,7 +58,7 @@ class PoolBridge:
         self._pool.close()
 
     def _try(self, operation: Operation, function: Callable[..., None], *arguments: Any) -> None:
-        """Begin an operation by a call of the pool, and complete it if that raises."""
+        """Start an operation by a call of the pool, and complete it if that raises."""
         try:
             function(*arguments)
         except Exception as error:
@@ -74,7 +76,7 @@ class PoolBridge:
                 pool.park()
                 while inbox:
                     inbox.popleft()()
-                # Before the poll, which then returns all that came before the end.
+                # Read ``ended`` before polling, so that the poll returns all earlier completions.
                 ended = self._closing and pool.ended
                 completions = pool.poll()
                 if completions:

@@ -1,14 +1,14 @@
 """Ray: environments run in actors on the machines of a cluster, in contiguous ranges.
 
-Ray places the actors, carries the messages and detects deaths. An actor has a table of its own,
-whose rows are sent as whole columns, one message per actor and batch each way::
+Ray places the actors, carries the messages and detects deaths. An actor has its own table, whose
+rows are sent as whole columns, one message per actor and batch each way::
 
     driver                                                       a node of the cluster
     RayPool -- RayPort -- operation, actions ---------------->   RayActor -- host
         |  table  <------------- rows, completions, gauges ---      | its own table
 
-The driver never waits in Ray: a thread of Ray's puts each answer into an outbox, whose bell wakes
-the caller. The actor's side is in ``backends/ray/actor.py``.
+The driver never waits in Ray: a thread of Ray puts each reply into an outbox, whose bell wakes the
+caller. The actor's side is in ``backends/ray/actor.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agym.core.backends.ray.ray_port import ActorEnded, RayPort
 from agym.core.protocol.messages.completions import Completion
 from agym.core.protocol.messages.operations import OPEN, Make, Operation
 
-DISCONNECTED = "this process left the cluster: ray.shutdown() was called"
+DISCONNECTED = "this process has left the cluster: ray.shutdown() was called"
 
 
 class RayPool(RemotePool):
@@ -75,7 +75,7 @@ class RayPool(RemotePool):
         return super().poll()
 
     def _check_connection(self) -> None:
-        """Report all actors dead if Ray is disconnected: a call would have it reconnect."""
+        """Report all actors dead if Ray is disconnected: any call would make Ray reconnect."""
         if not self._group.connected:
             for port in self._ports:
                 if not port.ended:

@@ -1,4 +1,4 @@
-"""The driver's end of an actor: what it was sent, and its replies in order."""
+"""The driver's end of an actor: the messages to it, and its replies in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from agym.core.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
 from agym.core.protocol.table import SlotTable
 from agym.core.protocol.transfer import put_rows
 
-# How often to start an actor whose node is lost before it runs: Ray takes a while to notice.
+# How many times to start an actor whose node is lost first: Ray needs a while to notice.
 MAX_LAUNCHES = 20
 
 # Gauges that are times by the actor's clock.
@@ -35,12 +35,12 @@ _TIMES = ("began", "ended")
 
 
 class ActorReply(NamedTuple):
-    """The answer to a call of an actor.
+    """The result of a call of an actor.
 
     Attributes:
-        actor: The actor that was called; another may have been launched since.
-        future: The reply, or why there is none.
-        listening: It was a call of ``listen``.
+        actor: The actor that was called; another actor may have been started since.
+        future: The reply, or the error of the call.
+        listening: Whether it was a call of ``listen``.
     """
 
     actor: Any
@@ -49,7 +49,7 @@ class ActorReply(NamedTuple):
 
 
 class ActorEnded(Exception):
-    """Says why an actor is gone."""
+    """The reason why an actor is gone."""
 
 
 class RayPort(Port):
@@ -57,7 +57,7 @@ class RayPort(Port):
 
     Attributes:
         actor: Ray's handle.
-        group: What starts and kills it.
+        group: Starts and kills it.
     """
 
     replaceable = True
@@ -65,31 +65,31 @@ class RayPort(Port):
 
     group: ActorGroup
     actor: Any = None
-    pid = 0  # unknown; ``None`` would mean a thread
+    pid = 0  # unknown; ``None`` would mean this process
 
     def __init__(self, worker: int, ids: range, options: BackendOptions, outbox: Outbox) -> None:
         super().__init__(worker, ids, options, outbox)
-        # Messages sent before its first reply.
+        # Messages sent before the first reply, for the case that the actor must be started again.
         self._first: list[Sealed] = []
         self._launches = 0
         self._next = 0
         self._host: str | None = None
         self._replies: dict[int, Reply] = {}
-        # Its clock plus this is ours.
+        # The caller's clock minus the actor's clock.
         self._offset: int | None = None
         self._table: SlotTable | None = None
-        # The death of a worker process in it, which it does not survive.
-        self._because: WorkerDeath | None = None
+        # The death of a worker process inside the actor, which ends the actor.
+        self._cause: WorkerDeath | None = None
 
     # ---------------------------------------------------------------- to the actor
 
     def start(self, make: Operation, sealed: Sealed = b"") -> None:
-        """Start an actor, and listen to it; its answers go to the outbox."""
+        """Start an actor, and listen to it; its replies go to the outbox."""
         self._first.append(sealed)
         self._launch()
 
     def _launch(self) -> None:
-        """Start an actor, or start it again if it never ran."""
+        """Start an actor, or start another if it never ran."""
         self._launches += 1
         self.actor = self.group.start(self.worker)
         self._listen()
@@ -97,7 +97,7 @@ class RayPort(Port):
             self._await(self.actor.run.remote(message))
 
     def attach(self, table: SlotTable) -> None:
-        """Store the table, and have the actor make its own."""
+        """Store the table, and let the actor create its table."""
         self._table = table
         ids, arrays = self.ids, table.gauges.arrays
         table.gauges.settle([ids])  # keep the counts so far
@@ -138,9 +138,11 @@ class RayPort(Port):
         calling = self.actor.listen.options(concurrency_group=LISTEN)
         self._await(calling.remote(), listening=True)
 
-    def _await(self, answer: Any, *, listening: bool = False) -> None:
+    def _await(self, call: Any, *, listening: bool = False) -> None:
         actor = self.actor
-        answer.future().add_done_callback(
+        # The callback runs in a thread of Ray. It names the actor of this call, because the port
+        # may have started another actor by then, and ``take`` drops replies of earlier ones.
+        call.future().add_done_callback(
             lambda done: self.outbox.put(self, ActorReply(actor, done, listening))
         )
 
@@ -151,10 +153,10 @@ class RayPort(Port):
         return self.pid if self._host == platform.node() else None
 
     def take(self, item: ActorReply) -> Iterator[Completion]:
-        """Yield the completions of an answer, and of later replies that arrived before it.
+        """Yield the completions of a reply, and of later replies that arrived before it.
 
         Raises:
-            Exception: Ray's, if there is no reply: the actor is gone.
+            Exception: Ray's error if there is no reply: the actor is gone.
         """
         if item.actor is not self.actor:
             return
@@ -164,7 +166,7 @@ class RayPort(Port):
         except Exception as error:
             starting = not self.pid and self._launches < MAX_LAUNCHES
             if starting and self.group.never_ran(error):
-                self.kill()  # it might start after all
+                self.kill()  # it may still start later
                 self._launch()
                 return
             raise
@@ -187,9 +189,9 @@ class RayPort(Port):
         for number, start, stop, packed in reply.completions:
             payload = None if packed is None else _unpack(packed, start)
             if number == FAULT and payload is not None:
-                (death,) = (each for each in payload.problems if isinstance(each, WorkerDeath))
-                self._because, self.exitcode = death, death.exitcode
-                raise ActorEnded(f"since its worker process {death.pid} died: {death.reason}")
+                (death,) = (p for p in payload.problems if isinstance(p, WorkerDeath))
+                self._cause, self.exitcode = death, death.exitcode
+                raise ActorEnded(f"because its worker process {death.pid} died: {death.reason}")
             self.settle(number, start, stop)
             yield Completion(number, start, stop, payload)
             if number == CLOSE:
@@ -198,7 +200,7 @@ class RayPort(Port):
     def _take_gauges(self, reply: Reply, table: SlotTable) -> None:
         arrays, ids = table.gauges.arrays, self.ids
         offset = clock() - reply.clock
-        # The fastest message so far tells best how the clocks differ.
+        # The delay of a message adds to the offset, so the smallest offset is the most accurate.
         self._offset = offset if self._offset is None else min(offset, self._offset)
         for name, value in zip(HOST_GAUGES, reply.gauges, strict=False):
             arrays[name][ids.start] = value + (self._offset if name in _TIMES else 0)
@@ -220,23 +222,23 @@ class RayPort(Port):
 
     @property
     def running(self) -> int | None:
-        return None if self._because is None else self._because.running
+        return None if self._cause is None else self._cause.running
 
     def doing(self) -> dict[int, str]:
-        """Return what each environment does, which is idle if another's worker process died."""
+        """Return what each environment does, idle if the worker process of another died."""
         doing = super().doing()
-        if self._because is not None:
-            for i in {*self.ids}.difference(self._because.env_ids):
+        if self._cause is not None:
+            for i in {*self.ids}.difference(self._cause.env_ids):
                 name = doing[i].removeprefix("idle after ")
                 doing[i] = f"idle after {name}"
         return doing
 
 
 def _unpack(packed: Sequence[PickleBuffer], start: int) -> Payload:
-    """Unpack a payload, whose arrays get memory of their own."""
+    """Unpack a payload, and copy its arrays."""
     _, *parts = packed
     try:
         payload: Payload = unseal(parts, copy=True)
     except Exception as error:
-        return Payload(problems=[Failure.of(error, start, "sending its answer")])
+        return Payload(problems=[Failure.of(error, start, "sending its reply")])
     return payload

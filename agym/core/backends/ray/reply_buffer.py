@@ -26,7 +26,7 @@ from agym.core.protocol.table import SlotTable
 from agym.core.protocol.transfer import RowTransfer, take_rows
 from agym.core.protocol.typing import Array
 
-# How often the gauges of single environments are sent.
+# How often, in seconds, the gauges of single environments are sent.
 GAUGE_SECONDS = 1.0
 
 
@@ -35,13 +35,13 @@ class Reply(NamedTuple):
 
     Attributes:
         number: Replies of an actor are numbered from 0 on.
-        completions: Number, start and stop of each, and its payload, if any, packed by itself.
-        transfers: The rows that they wrote.
+        completions: Number, start and stop of each, and its payload, if any, packed separately.
+        transfers: The rows that these operations wrote.
         pid: The actor's process.
         host: The actor's machine.
         clock: The actor's clock, to which ``began`` and ``ended`` among the gauges refer.
-        gauges: Those of its (first) host.
-        env_gauges: Those of its environments, every ``GAUGE_SECONDS``.
+        gauges: The gauges of its (first) host.
+        env_gauges: The gauges of its environments, every ``GAUGE_SECONDS``.
     """
 
     number: int
@@ -56,30 +56,30 @@ class Reply(NamedTuple):
 
 @dataclass
 class _Pending:
-    """An operation that has begun.
+    """An operation that has started.
 
     Attributes:
-        each: Send each completion as soon as possible. Otherwise they are held back until the last
-            one: a message takes longer than many a step.
+        each: Send each completion as soon as possible. Otherwise completions wait until the last
+            one: a message takes longer than a typical step.
         parts: The environments of its parts, each with the plane that they write, if any.
-        left: How many environments have not completed it.
-        done: The completions that are held back.
+        remaining: How many environments have not completed it.
+        done: The completions that wait.
     """
 
     each: bool
     parts: list[tuple[range, int | None]] = field(default_factory=list)
-    left: int = 0
+    remaining: int = 0
     done: list[Completion] = field(default_factory=list)
 
 
 class ReplyBuffer:
-    """Collects completions; any thread adds, one waits.
+    """Collects completions; any thread adds, one thread waits.
 
     Attributes:
         hosts: The environments of each of the actor's hosts.
         table: The actor's table, once attached.
-        description: What the environments are like, once made.
-        opened: The environments are made, or could not be.
+        description: The description of the environments, once made.
+        opened: Set when the environments have been made, or have failed.
         report_each: Send each environment's completion as soon as possible.
     """
 
@@ -95,7 +95,7 @@ class ReplyBuffer:
         self._error: BaseException | None = None
         self.opened = threading.Event()
         self._pending: dict[int, _Pending] = {}
-        # What the next reply has: completions, and by plane the rows that they wrote.
+        # The content of the next reply: completions, and by plane the rows that they wrote.
         self._completions: list[Completion] = []
         self._rows: dict[int, list[range]] = {}
         self._number = 0
@@ -108,7 +108,7 @@ class ReplyBuffer:
         return range(self.hosts[0].start, self.hosts[-1].stop)
 
     def expect(self, operation: Operation, actions: Sequence[Array]) -> None:
-        """Prepare for an operation that is about to begin, and store its actions."""
+        """Prepare for an operation that is about to start, and store its actions."""
         number, start, stop, message = operation
         if isinstance(message, Step) and self.table is not None:
             for block, rows in zip(self.table.actions, actions, strict=True):
@@ -117,9 +117,11 @@ class ReplyBuffer:
         # The driver ends the actor once it has closed any of its environments.
         each = sent or (self.report_each and number != CLOSE)
         with self._news:
+            # Register before the operation starts: its first completion may come at once, from
+            # another thread.
             pending = self._pending.setdefault(number, _Pending(each))
             pending.parts.append((range(start, stop), getattr(message, "plane", None)))
-            pending.left += stop - start
+            pending.remaining += stop - start
 
     def add(self, completions: Sequence[Completion]) -> None:
         """Add completions."""
@@ -129,54 +131,56 @@ class ReplyBuffer:
                 if payload is not None:
                     self._learn(start, payload)
                 pending = self._pending.get(number)
-                if pending is None:  # of ``make``, or a worker's death
+                if pending is None:  # a completion of ``make``, or a worker's death
                     self._completions.append(completion)
                     self.opened.set()
                     continue
-                pending.left -= stop - start
+                pending.remaining -= stop - start
                 if pending.each:
-                    # The latest part, if it was sent again.
+                    # The latest part: an operation may have been sent again with another plane.
                     plane = next(plane for ids, plane in reversed(pending.parts) if start in ids)
                     self._release([completion], [(range(start, stop), plane)])
                 else:
                     pending.done.append(completion)
-                    if not pending.left:
+                    if not pending.remaining:
                         self._release(pending.done, pending.parts)
-                if not pending.left:
+                if not pending.remaining:
                     del self._pending[number]
 
     def _learn(self, start: int, payload: Payload) -> None:
         for schema in payload.schemas.values():
             self._info_bytes = max(self._info_bytes, schema.size)
         if self.description is None:
-            found = payload.values.get(start)
-            self.description = found if isinstance(found, Description) else None
+            description = payload.values.get(start)
+            self.description = description if isinstance(description, Description) else None
 
     def _release(
         self, completions: Sequence[Completion], parts: Sequence[tuple[range, int | None]]
     ) -> None:
-        """Have the next reply tell of completions, and of the rows that they wrote."""
+        """Add completions, and the rows that they wrote, to the next reply."""
         for ids, plane in parts:
             if plane is not None and self.table is not None:
                 self._rows.setdefault(plane, []).append(ids)
         self._completions += completions
 
     def fail(self, error: BaseException) -> None:
-        """Have :meth:`wait` raise an error, which ends the actor."""
+        """Let :meth:`wait` raise an error, which ends the actor."""
         with self._news:
             self._error = error
             self._rung = True
             self._news.notify()
 
     def ring(self) -> None:
-        """Wake the waiting thread, if there is something to take."""
+        """Wake the waiting thread, if there is something to send."""
+        # No lock for this look: a thread rings after it has added, so it sees its own completions.
+        # If another thread has taken them by then, there is nothing to wake for.
         if self._completions:
             with self._news:
                 self._rung = True
                 self._news.notify()
 
     def wait(self) -> Sealed:
-        """Wait for :meth:`ring`, and take everything."""
+        """Wait for :meth:`ring`, and return all completions."""
         with self._news:
             self._news.wait_for(lambda: self._rung or self._error is not None)
             if self._error is not None:
@@ -184,12 +188,14 @@ class ReplyBuffer:
         return self.take()
 
     def take(self) -> Sealed:
-        """Take everything, as one message, which is empty if there is nothing."""
+        """Return all completions as one message, which is empty if there are none."""
         with self._news:
             self._rung = False
             if not self._completions:
                 return b""
             completions, self._completions = self._completions, []
+            # Numbered under the lock and sealed outside of it, because sealing takes long. Replies
+            # of two threads may therefore overtake each other; the driver sorts them by number.
             number, self._number = self._number, self._number + 1
             rows, self._rows = self._rows, {}
             transfers = [self._pack_rows(plane, runs) for plane, runs in rows.items()]
@@ -213,7 +219,7 @@ class ReplyBuffer:
         if now - self._gauged > GAUGE_SECONDS:
             self._gauged = now
             every = {name: arrays[name][ids.start : ids.stop].copy() for name in ENV_GAUGES}
-            # The driver adds the rounds of the actor's first host to all environments.
+            # The driver adds the steps of the actor's first host to all environments.
             totals = self.table.gauges.totals(self.hosts)
             every["steps"] = totals[ids.start : ids.stop] - gauges[0]
         return gauges, every

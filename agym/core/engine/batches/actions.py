@@ -1,9 +1,9 @@
 """Checks the caller's actions and writes them into the slot table, before anything is sent.
 
-Two forms are accepted: a *batch* as Gymnasium's vector environments take it (an array
-``[n, ...]``, or a dict or tuple of such arrays, nested as the space is), and a *list* of n actions,
-one per environment. A list always means one action per environment; a tuple only if the action
-space is not a Tuple. Tensors on any device are accepted in the place of arrays.
+There are two accepted forms. A *batch* has the form that Gymnasium's vector environments accept (an
+array ``[n, ...]``, or a dict or tuple of such arrays, nested like the space). A *list* has n
+actions, one per environment. A list always means one action per environment; a tuple does only if
+the action space is not a Tuple. Tensors on any device are accepted in place of arrays.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def write_actions(
         layout: Layout of one action.
         blocks: The array of each fixed leaf, with a row per environment of the table.
         actions: The caller's actions.
-        env_ids: Their environments.
-        cut: Pass on what it returns, unless the table would give the same. Shapes and dtypes are
-            then checked by the environments.
+        env_ids: The environments of the actions.
+        cut: Splits a batch into actions that are passed on unchanged, unless the table would give
+            the same values. The environments then check shapes and dtypes.
 
     Returns:
-        What the table cannot hold, for each environment: the leaves without a fixed size, as a
+        The actions that the table cannot hold, per environment: the leaves without a fixed size, as
         list, or the whole :class:`GivenAction`. ``None`` if the table holds everything.
 
     Raises:
@@ -51,7 +51,7 @@ def write_actions(
         return None
     a_batch = layout.single or not isinstance(actions, list)
     if cut is not None and a_batch and not _is_exact(layout, actions, env_ids):
-        return _hand_on(cut, actions, env_ids)
+        return _pass_on(cut, actions, env_ids)
     columns = _columns(layout, actions, env_ids)
     checked = [_column(columns[i], layout.leaves[i], env_ids) for i in layout.fixed]
     parts = [_sequence(columns[i], env_ids) for i in layout.objects]
@@ -84,7 +84,7 @@ def _is_exact(layout: Layout, actions: Any, env_ids: Ids) -> bool:
     )
 
 
-def _hand_on(cut: Cut, actions: Any, env_ids: Ids) -> list[GivenAction]:
+def _pass_on(cut: Cut, actions: Any, env_ids: Ids) -> list[GivenAction]:
     """Cut a batch, and copy each action, because environments may keep them."""
     try:
         given = [GivenAction(copy_value(action)) for action in cut(arrays_in(actions))]
@@ -123,7 +123,7 @@ def _columns(layout: Layout, actions: Any, env_ids: Ids) -> list[Any]:
 def _sequence(actions: Any, env_ids: Ids) -> Sequence[Any]:
     if isinstance(actions, str | bytes | dict) or not hasattr(actions, "__len__"):
         raise UsageTypeError(
-            f"step takes a sequence of {len(env_ids)} actions, one per environment,"
+            f"step needs a sequence of {len(env_ids)} actions, one per environment,"
             f" not {type(actions).__name__}"
         )
     if len(actions) != len(env_ids):
@@ -132,10 +132,10 @@ def _sequence(actions: Any, env_ids: Ids) -> Sequence[Any]:
 
 
 def _wrong_number(given: int, env_ids: Ids) -> UsageError:
-    whose = (
+    expected = (
         f"one for each of environments {env_ids[0]} to {env_ids[-1]}" if env_ids else "env_ids=[]"
     )
-    return UsageError(f"step takes {len(env_ids)} actions, {whose}, but got {given}")
+    return UsageError(f"step needs {len(env_ids)} actions, {expected}, but got {given}")
 
 
 def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
@@ -152,12 +152,12 @@ def _column(actions: Any, leaf: Leaf, env_ids: Ids) -> Array:
             array = np.asarray(as_array(actions))
     except ValueError as error:  # rows of different shapes
         raise _misshapen(_sequence(actions, env_ids), leaf, env_ids) from error
-    except Exception as error:  # a tensor without data ("meta"), or of a dtype that NumPy lacks
-        raise UsageError(f"actions{leaf.path} cannot become an array: {error}") from error
+    except Exception as error:  # a tensor without data ("meta"), or of a dtype unknown to NumPy
+        raise UsageError(f"actions{leaf.path} cannot be converted to an array: {error}") from error
     if array.shape != shape:
         if array.ndim == 0:
             raise UsageTypeError(
-                f"step takes {len(env_ids)} actions, one per environment, not one"
+                f"step needs {len(env_ids)} actions, one per environment, not a single"
                 f" {type(actions).__name__}"
             )
         if len(array) != len(env_ids):
@@ -174,10 +174,10 @@ def _misshapen(actions: Any, leaf: Leaf, env_ids: Ids) -> UsageError:
             shape = "that is ragged"
         if shape != leaf.shape:
             return UsageError(
-                f"action{leaf.path} of environment {env_id} has shape {shape}, its space wants"
-                f" {leaf.shape}"
+                f"action{leaf.path} of environment {env_id} has shape {shape}, but its space"
+                f" requires {leaf.shape}"
             )
-    return UsageError(f"actions{leaf.path} are ragged, their space wants {leaf.shape} each")
+    return UsageError(f"actions{leaf.path} are ragged, but their space requires {leaf.shape} each")
 
 
 def _cast(array: Array, leaf: Leaf) -> Array:
@@ -192,6 +192,6 @@ def _cast(array: Array, leaf: Leaf) -> Array:
     elif array.dtype.kind != "O" and np.can_cast(array.dtype, leaf.dtype, "same_kind"):
         return array.astype(leaf.dtype)
     raise UsageError(
-        f"actions{leaf.path} of dtype {array.dtype} cannot become {leaf.dtype}, which the action"
-        f" space wants, without loss: convert them with .astype({leaf.dtype}) if that is meant"
+        f"actions{leaf.path} of dtype {array.dtype} cannot be converted to {leaf.dtype}, the dtype"
+        f" of the action space, without loss: use .astype({leaf.dtype}) if that is intended"
     )

@@ -1,18 +1,18 @@
 """Writes actions to rows of the slot table, builds results from them, and leases planes to callers.
 
-One record says in which plane the latest row of each environment is: as long as all rows are in the
-same, its number alone; otherwise a list of them. A batch whose rows are in one plane is leased, or
-copied whole. Others are gathered.
+The builder records which plane holds the latest row of each environment: a single number while all
+rows are in the same plane, otherwise a list. A batch whose rows are in one plane is leased, or
+copied whole. Other batches are gathered row by row.
 
-A batch that is copied goes to one of a *pair* of planes, in turns. So do all batches if there are
-no leases. A leased batch is the plane itself. It belongs to the caller until the last array, slice
-or tensor over it is gone::
+A batch that is copied is written to a *pair* of planes, alternately. Without leases, all batches
+are. A leased batch is the plane itself. The caller owns it until the last array, slice or tensor
+over it is gone::
 
     free --take--> reserved --lease--> leased --(the last array is gone)--> free
                       '-----give_back (no result was built)--------------------^
 
-While no plane is free, batches are copied. So a batch that the caller holds never changes. But
-writes of the caller into a leased batch change the plane. So there are leases only where neither
+While no plane is free, batches are copied. So a batch that the caller keeps never changes. But the
+caller may write into a leased batch, which changes the plane. So there are leases only if neither
 recovery nor environments on hold read the latest batch again.
 """
 
@@ -55,9 +55,10 @@ class Planes:
     def __init__(self, table: SlotTable) -> None:
         self._table = table
         self._states = dict.fromkeys(table.leasable, FREE)
-        # Whoever removes a plane from the leased ones decides what becomes of it: a lease that
-        # ends, in any thread, or a fork. Removing is atomic, with and without a GIL. A lock would
-        # stay locked in a forked child.
+        # A lease can end in any thread, at any bytecode: the garbage collector runs its finalizer.
+        # A fork can come at the same time. Whichever removes the plane from this set decides its
+        # next state, and ``set.remove`` is atomic with and without a GIL. A lock would not do: the
+        # finalizer may run while the same thread holds it, and a forked child gets it locked.
         self._leased: set[int] = set()
         # Whether each observation leaf is large enough to be leased.
         self._large = [block.nbytes >= LEASE_BYTES for block in table.planes[0].observations]
@@ -65,7 +66,7 @@ class Planes:
             notify_before_forks(self)
 
     def take(self, in_use: set[int]) -> int | None:
-        """Reserve a free plane that holds no environment's latest row, if there is one."""
+        """Reserve a free plane that holds no environment's latest row, if there is such a plane."""
         for plane, state in self._states.items():
             if state == FREE and plane not in in_use:
                 self._states[plane] = RESERVED
@@ -73,7 +74,7 @@ class Planes:
         return None
 
     def give_back(self, plane: int) -> None:
-        """Free a plane whose batch was not leased."""
+        """Free a reserved plane whose batch was not leased."""
         if self._states.get(plane) == RESERVED:
             self._states[plane] = FREE
 
@@ -81,6 +82,9 @@ class Planes:
         """Lease a plane's observations, and copy small leaves; ``None`` if it was not reserved."""
         if self._states.get(plane) != RESERVED:
             return None
+        # Ctrl-C may interrupt an inline step between any two of these lines, and the lease is then
+        # dropped. Before ``add``, the plane is still reserved, and ``give_back`` frees it. After
+        # ``add``, the lease itself frees it.
         lease = Lease(self._states, self._leased, plane)
         self._leased.add(plane)
         self._states[plane] = LEASED
@@ -92,17 +96,21 @@ class Planes:
         ]
 
     def before_fork(self) -> None:
-        """Never reuse leased planes, because a child process is about to share their arrays."""
+        """Never reuse leased planes, because a forked child is about to share their arrays.
+
+        The child keeps views of the same shared memory. Without a message from the child there is
+        no way to learn when its last array is gone, so these planes stay out of use.
+        """
         for plane in [*self._leased]:
-            with suppress(KeyError):  # its lease has just ended
+            with suppress(KeyError):  # another thread has just ended this lease
                 self._leased.remove(plane)
                 self._states[plane] = LOST
 
 
 class Lease(NamedTuple):
-    """Frees a plane when its last array is gone, in whichever thread that happens.
+    """Frees a plane when its last array is gone, in any thread.
 
-    A tuple is complete as soon as it exists: Ctrl-C cannot leave a half-initialized one.
+    A tuple is complete as soon as it exists: Ctrl-C cannot leave a half-initialized lease.
     """
 
     states: dict[int, int]
@@ -112,7 +120,7 @@ class Lease(NamedTuple):
     def __del__(self) -> None:
         try:
             self.leased.remove(self.plane)
-        except KeyError:  # a forked child may have it
+        except KeyError:  # the plane is lost to a forked child, or was never leased
             return
         self.states[self.plane] = FREE
 
@@ -133,19 +141,19 @@ class BatchBuilder:
 
         Args:
             table: The slot table.
-            copy: Give batches away; else whole batches are views of their plane.
-            vector_infos: Give infos of steps in vector form, where that costs nothing.
+            copy: Return batches that the caller owns; otherwise whole batches are views of a plane.
+            vector_infos: Return infos of steps in vector form, where that costs nothing.
         """
         self._table = table
         self._copy = copy
         self._vector_infos = vector_infos
         self.leases = Planes(table)
         self._all = range(table.num_envs)
-        # The plane with the latest rows of all environments; ``None`` if they are in several, which
-        # the list then names.
+        # The plane with the latest rows of all environments; ``None`` if the rows are in several
+        # planes. ``_at`` then has the plane of each.
         self._common: int | None = 0
         self._at = [0] * table.num_envs
-        # By environment, the plane of a sent step's row until that is received.
+        # By environment, the plane of a sent step's row until the row is received.
         self._unread: dict[int, int] = {}
         self._turn = 0
         self._columns = {p: plane.columns for p, plane in table.planes.items()}
@@ -155,7 +163,7 @@ class BatchBuilder:
         self._reader = InfoReader()
 
     def learn(self, schemas: dict[int, Schema]) -> None:
-        """Add the schemas by which infos are written from now on."""
+        """Add the schemas of infos that hosts write from now on."""
         self._reader.schemas.update(schemas)
 
     # ---------------------------------------------------------------- actions
@@ -163,24 +171,24 @@ class BatchBuilder:
     def write_all(self, actions: Any, *, here: bool = False) -> Any:
         """Write the actions of all environments; see :func:`write_actions`.
 
-        With ``here``, an array with nothing to convert is not written, but returned: environments
+        With ``here``, an array that needs no conversion is not written but returned: environments
         in this thread may keep it.
         """
         table = self._table
         layout = table.action
-        # A cut of zero-dimensional arrays has other types than the table's.
+        # Actions cut from zero-dimensional leaves have other types than the table's.
         exact = layout.single and (self.cut is None or not layout.leaves[0].zero_dim)
         if exact and type(actions) is np.ndarray:
-            for block in table.actions:  # the common case, in which there is nothing to convert
+            for block in table.actions:  # the common case: nothing to convert
                 if actions.dtype == block.dtype and actions.shape == block.shape:
-                    if here:  # numbers are copied when environments get them, rows are not
+                    if here:  # iterating copies numbers, but rows would be views of the array
                         return actions if actions.ndim == 1 else actions.copy()
                     block[...] = actions
                     return None
         return write_actions(layout, table.actions, actions, self._all, self.cut)
 
     def write_some(self, actions: Any, given: Sequence[int], ids: Ids) -> list[Any] | None:
-        """Write the actions of ``given``: ``ids`` in any order, by which the parts are returned."""
+        """Write the actions of ``given``, the ids in any order; return parts in ascending order."""
         table, given = self._table, tuple(int(i) for i in given)
         parts = write_actions(table.action, table.actions, actions, given, self.cut)
         if parts is None or given == ids:
@@ -193,7 +201,7 @@ class BatchBuilder:
     def choose_plane(self, ids: Ids, out: OutTarget | None = None) -> int:
         """Choose the plane for a batch, which may be the caller's own memory.
 
-        ``BESIDE`` if it is a part: the dispatcher then chooses one for each environment.
+        ``BESIDE`` for part of the environments: the dispatcher then chooses a plane for each.
         """
         if len(ids) < self._table.num_envs:
             return BESIDE
@@ -208,7 +216,7 @@ class BatchBuilder:
         return self._turn
 
     def free_planes(self, ids: Ids) -> list[int]:
-        """Return the plane of each row of an operation on some environments: one, if possible."""
+        """Return a plane for each row of an operation on some environments; one for all, if any."""
         unread, latest = self._unread, self._latest_planes(ids)
         used = {*latest, *(unread.get(i) for i in ids)} if unread else {*latest}
         for plane in PARTIAL:
@@ -232,7 +240,7 @@ class BatchBuilder:
         return {*self._at} if self._common is None else {self._common}
 
     def note(self, ticket: Ticket, ids: Ids, payload: Payload | None) -> None:
-        """Record where the rows of a ticket's environments are, and keep their object leaves."""
+        """Record the planes of a ticket's rows, and keep their object leaves."""
         if ticket.plane >= 0 and len(ids) == self._table.num_envs:
             self._common = ticket.plane
         else:
@@ -245,23 +253,23 @@ class BatchBuilder:
                 self._table.objects[slot] = payload.objects[slot]
 
     def keep_unread(self, ids: Ids) -> None:
-        """Keep the latest rows of environments, whose step was sent, until :meth:`batch`."""
+        """Keep the latest rows of environments with a sent step until :meth:`batch` reads them."""
         self._unread.update(zip(ids, self._latest_planes(ids), strict=True))
 
     def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
-        """Return an observation, as it was given, and flags from a plane.
+        """Return an environment's observation and flags from a plane.
 
-        Its object leaves are ``objects``, or else the latest.
+        Its object leaves are ``objects``, or the latest ones by default.
         """
         table = self._table
         return table.row(at, slot, objects or (table.objects[slot] if table.objects else []))
 
     def _gather(self, columns: int, ids: Sequence[int], planes: Sequence[int]) -> list[Array]:
-        """Copy rows from the plane of each, of the first ``columns`` columns."""
+        """Copy the rows of environments, each from its plane, in the first ``columns`` columns."""
         if max(planes, default=0) < FIRST_BUFFER:
             index = [*planes], [*ids]
             return [column[index] for column in self._stacked[:columns]]
-        # Some rows are in a step buffer, which has memory of its own.
+        # Some rows are in a step buffer, which has separate memory.
         gathered = [column[0, [*ids]] for column in self._stacked[:columns]]
         for k, (i, plane) in enumerate(zip(ids, planes, strict=True)):
             rows = self._table.planes[plane].columns
@@ -291,12 +299,12 @@ class BatchBuilder:
         return self._result(ids, columns, infos)
 
     def whole(self, plane: int, infos: list[Info] | None = None) -> StepResult:
-        """Return the rows of all environments, of which nothing travels as messages.
+        """Return the rows of all environments, if no part of the result travels as a message.
 
         Args:
             plane: The plane of the rows.
-            infos: Infos that the caller may keep, with what ended an episode; ``None`` for those
-                in the rows.
+            infos: Infos that the caller may keep, with the final observations and infos; ``None``
+                to read the infos in the rows.
         """
         self._common = plane
         columns, ids = self._whole_columns(plane), self._all
@@ -307,7 +315,7 @@ class BatchBuilder:
                 infos = [{} for _ in ids]
             if self._table.final:
                 self._add_final(ids, [plane] * len(ids), None, infos, columns)
-        if self._plain:  # one leaf, and the rest
+        if self._plain:  # a single leaf, rewards and flags
             observations, rewards, terminated, truncated = columns
             return StepResult(observations, rewards, terminated, truncated, infos)
         return self._result(ids, columns, infos)
@@ -322,7 +330,8 @@ class BatchBuilder:
         """Return a plane as columns that the caller may keep."""
         columns = self._columns[plane]
         if not self._copy:
-            # Hosts write flags only when these change, so the caller must not write into them.
+            # Hosts write a flag only when it changes. If the caller wrote into a view, hosts would
+            # not repair it, so flags are copied.
             return [*columns[:-2], columns[-2].copy(), columns[-1].copy()]
         leased = None if plane < PLANES else self.leases.lease(plane)
         if leased is None:
@@ -336,7 +345,7 @@ class BatchBuilder:
         if ids and ids == [*range(ids[0], ids[0] + len(ids))] and len({*planes}) == 1:
             rows = slice(ids[0], ids[0] + len(ids))
             columns = [column[rows] for column in self._columns[planes[0]]]
-            kept = 0 if self._copy else len(columns) - 2  # otherwise a view
+            kept = 0 if self._copy else len(columns) - 2  # otherwise only flags are copied
             columns[kept:] = [column.copy() for column in columns[kept:]]
         else:
             columns = self._gather(len(self._stacked), ids, planes)
@@ -354,7 +363,7 @@ class BatchBuilder:
         """Return the latest observations, including those of environments that were not reset."""
         self.note(ticket, ticket.ids, ticket.payload)
         infos = self._infos(ticket.ids, ticket.planes_of(ticket.ids), ticket.payload)
-        if ticket.about != ticket.ids:  # environments that were not reset have empty ones
+        if ticket.about != ticket.ids:  # environments that were not reset get empty infos
             by_id = dict(zip(ticket.ids, infos, strict=True))
             infos = [by_id.get(slot, {}) for slot in ticket.about]
         out = ticket.out
@@ -384,7 +393,7 @@ class BatchBuilder:
     def _step_infos(
         self, ids: Ids, planes: Sequence[int], payload: Payload | None, columns: list[Array]
     ) -> Any:
-        """Return infos in vector form, if the caller takes it and they have it; else a list."""
+        """Return infos in vector form if the caller and the infos allow it; else a list."""
         count = self._table.num_envs
         if self._vector_infos and len(ids) == count and (payload is None or not payload.infos):
             parts = [] if payload is None else [*payload.vector_infos.values()]
@@ -399,7 +408,7 @@ class BatchBuilder:
         return self._infos(ids, planes, payload)
 
     def _has_final(self, columns: list[Array]) -> bool:
-        """Whether an episode has ended, and infos must tell how."""
+        """Whether an episode has ended, so that infos need final observations."""
         return self._table.final and bool(columns[-2].any() or columns[-1].any())
 
     def _infos(
@@ -440,7 +449,7 @@ class BatchBuilder:
         for k in np.flatnonzero(terminated | truncated).tolist():
             slot, plane = ids[k], table.planes[planes[k]]
             if self._vector_infos and "final_obs" in infos[k]:
-                continue  # it came with a batch of infos in vector form
+                continue  # the batch of infos in vector form already has it
             info = infos[k].pop(FINAL_INFO, {})
             if FINAL_OBSERVATION in info:
                 observation = info.pop(FINAL_OBSERVATION)

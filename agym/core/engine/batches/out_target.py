@@ -1,7 +1,7 @@
-"""Arrays of the caller's that take batches, and step buffers.
+"""The caller's own arrays for results, and step buffers.
 
 A step buffer is an extension of the slot table, with a plane for each step. The workers write
-its batches there directly, without a copy. Any other array is filled from the batch's plane.
+its batches there directly, without a copy. Any other array is filled from the plane of the batch.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from agym.errors import UsageError
 
 
 class OutTarget:
-    """The arrays that take a batch.
+    """The arrays that receive a batch.
 
     Attributes:
         observations: Nested arrays ``[n, ...]``, which are returned to the caller.
         leaves: The same arrays, flat.
         rest: Arrays ``[n]`` for rewards and flags, empty if only observations are wanted.
-        plane: The plane that this is, if hosts can write here directly.
+        plane: The plane number of these arrays, if hosts can write here directly.
     """
 
     def __init__(self, layout: Layout, observations: Any, rest: Sequence[Array] = ()) -> None:
@@ -36,7 +36,7 @@ class OutTarget:
         self.plane: int | None = None
 
     def fill(self, columns: Sequence[Array]) -> list[Array]:
-        """Copy a batch's columns here; return the columns of the result."""
+        """Copy a batch's columns into these arrays; return the columns of the result."""
         targets = [*self.leaves, *self.rest]
         for target, column in zip(targets, columns, strict=False):
             np.copyto(target, column, casting="same_kind")
@@ -79,20 +79,20 @@ class StepBuffer:
         ((8, 2, 4), (8, 2))
 
     Pass ``buffer[t]`` as ``out=``. A step writes its whole result there, so that an action's reward
-    is stored beside the observation that followed the action. A reset writes its observations, with
-    reward 0 and no flags. (``buffer.observations[t]`` is an ordinary array, which would get a copy
-    of the observations alone.) The arrays are NumPy's whatever ``output`` is, and stay valid after
-    the environments are closed.
+    is stored next to the observation that followed the action. A reset writes its observations,
+    with reward 0 and no flags. (``buffer.observations[t]`` is an ordinary array, which would
+    receive only a copy of the observations.) The arrays are NumPy's whatever ``output`` is, and
+    stay valid after the environments are closed.
 
     Attributes:
-        observations: ``(T, N, *shape)`` in the space's dtype, nested as the space is nested.
+        observations: ``(T, N, *shape)`` in the space's dtype, nested like the space.
         rewards: ``float64[T, N]``.
         terminated: ``bool[T, N]``.
         truncated: ``bool[T, N]``.
     """
 
     def __init__(self, layout: Layout, stacked: Plane, planes: range | None = None) -> None:
-        self.layout = layout  # each slot table has another
+        self.layout = layout  # identifies the slot table
         self.stacked = stacked
         self.planes = planes
         self.observations = layout.unflatten(stacked.observations)
@@ -107,10 +107,10 @@ class StepBuffer:
 
         Raises:
             IndexError: There is no such step.
-            UsageError: The index is no integer.
+            UsageError: The index is not an integer.
         """
         if not isinstance(index, int | np.integer):
-            raise UsageError(f"a step buffer gives one step at a time, buffer[t], not {index!r}")
+            raise UsageError(f"a step buffer returns one step at a time: buffer[t], not {index!r}")
         if not -len(self) <= index < len(self):
             raise IndexError(f"step {index} of a step buffer of {len(self)}")
         return RolloutSlice(self, int(index) % len(self))
@@ -123,7 +123,7 @@ class Buffers:
     """The step buffers of an engine."""
 
     def __init__(self, table: SlotTable, backend: Pool, *, direct: bool) -> None:
-        """Begin with no buffers.
+        """Start with no buffers.
 
         Args:
             table: The slot table.
@@ -137,7 +137,7 @@ class Buffers:
         self._live: dict[int, ref[StepBuffer]] = {}
 
     def make(self, steps: int, in_use: set[int]) -> StepBuffer:
-        """Make a buffer, and free those that the caller has dropped and no ticket uses.
+        """Make a buffer, and free buffers that the caller has dropped and no ticket uses.
 
         Raises:
             UsageError: Observations have no fixed size.
@@ -146,6 +146,8 @@ class Buffers:
         _check_fixed(table.observation)
         for first, buffer in [*self._live.items()]:
             extension = table.extensions[first]
+            # A host may still write into a dropped buffer: a call that was given up keeps its
+            # ticket until its environments have ended. The memory stays until then.
             if buffer() is None and in_use.isdisjoint(extension.planes):
                 del self._live[first]
                 table.shrink(first)
@@ -164,48 +166,49 @@ class Buffers:
         """Check the caller's ``out=`` for a batch of ``rows`` environments.
 
         Raises:
-            UsageError: It cannot take the batch.
+            UsageError: The batch does not fit.
         """
         layout = self._table.observation
         if isinstance(out, RolloutSlice):
             if out.buffer.layout is not layout:
                 raise UsageError(
-                    "out= is a step of a step buffer of other environments: take"
-                    " envs.step_buffer(steps)[t] of these"
+                    "out= is a step of a step buffer of other environments: use"
+                    " envs.step_buffer(steps)[t] of these environments"
                 )
             if rows != self._table.num_envs:
                 raise UsageError(
-                    f"out= is a step of a step buffer, which is for all environments, and this"
-                    f" is about {rows}: leave out env_ids, or take an array"
+                    "out= is a step of a step buffer, which is for all environments, but this"
+                    f" call is for {rows}: omit env_ids, or use an array"
                 )
             return out
         if isinstance(out, StepBuffer):
-            raise UsageError("out= is a whole step buffer: take one step of it, out=buffer[t]")
+            raise UsageError("out= is a whole step buffer: use one step of it, out=buffer[t]")
         _check_fixed(layout)
         try:
             given = OutTarget(layout, out)
         except (KeyError, ValueError, TypeError, IndexError) as error:
             paths = ", ".join(f"out{leaf.path}" for leaf in layout.leaves)
             raise UsageError(
-                f"out= is not nested as observations are: give arrays for {paths}"
+                f"out= is not nested like the observations: pass arrays for {paths}"
             ) from error
         for array, leaf in zip(given.leaves, layout.leaves, strict=True):
             wanted = (rows, *leaf.shape)
             what = f"out{leaf.path}"
             if not isinstance(array, np.ndarray):
                 raise UsageError(
-                    f"{what} must be a NumPy array, not {type(array).__name__}: of a tensor take"
+                    f"{what} must be a NumPy array, not {type(array).__name__}: for a tensor, use"
                     " tensor.numpy()"
                 )
             if array.shape != wanted:
                 raise UsageError(f"{what} must have the shape {wanted}, not {array.shape}")
             if not array.flags.writeable:
-                raise UsageError(f"{what} is read-only: pass an array that can be written to")
+                raise UsageError(f"{what} is read-only: use a writable array")
             assert leaf.dtype is not None
             floats = leaf.dtype.kind == array.dtype.kind == "f"
             if not np.can_cast(leaf.dtype, array.dtype, "same_kind" if floats else "safe"):
                 raise UsageError(
-                    f"{what} of dtype {array.dtype} cannot hold {leaf.dtype}: pass such an array"
+                    f"{what} of dtype {array.dtype} cannot store {leaf.dtype} without loss: use an"
+                    f" array of dtype {leaf.dtype}"
                 )
         return given
 
@@ -213,4 +216,4 @@ class Buffers:
 def _check_fixed(layout: Layout) -> None:
     for i in layout.objects:
         name = layout.leaves[i].path or "they are objects"
-        raise UsageError(f"observations have no fixed size ({name}), so no array can take them")
+        raise UsageError(f"observations have no fixed size ({name}), so no array can store them")

@@ -1,4 +1,4 @@
-"""The records that calls return."""
+"""The records that ``reset``, ``step`` and ``recv`` return."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agym.core.protocol.typing import Flags, Observations, Rewards
 
 
 def _refuse_await(_: object) -> NoReturn:
-    """Refuse ``await``, because the result is there already."""
+    """Refuse ``await``, because the call has already returned the result."""
     raise TypeError(
-        "this result is there already, without `await`: agym.make has calls that wait, and"
-        " agym.make_async those that are awaited, once each"
+        "this result is complete; remove `await`. With agym.make calls block; with agym.make_async"
+        " each call is awaited once"
     )
 
 
-# How much of each field is shown. All values of many environments would fill a page.
+# How much of each field ``repr`` shows. All values of many environments would fill a page.
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
 _SHORT.maxother = _SHORT.maxstring = 400
@@ -44,7 +44,7 @@ class ResetResult(NamedTuple, Generic[Observations]):
 
     Attributes:
         observations: One per environment: stacked arrays of shape ``(n, *shape)`` in the space's
-            dtype (nested as the space is nested), or tensors or JAX arrays; or a list with
+            dtype (nested like the space), or tensors or JAX arrays; or a list with
             ``output="list"``.
         infos: A list of one dict per environment.
     """
@@ -97,10 +97,10 @@ class Batch(NamedTuple, Generic[Observations, Rewards, Flags]):
     Attributes:
         env_ids: The environments: ``int64[k]``, or a list.
         observations: As in :class:`StepResult`, for these environments in this order.
-        rewards: Likewise.
-        terminated: Likewise.
-        truncated: Likewise.
-        infos: Likewise.
+        rewards: As in :class:`StepResult`.
+        terminated: As in :class:`StepResult`.
+        truncated: As in :class:`StepResult`.
+        infos: As in :class:`StepResult`.
     """
 
     env_ids: Any
@@ -112,5 +112,5 @@ class Batch(NamedTuple, Generic[Observations, Rewards, Flags]):
 
 
 for _kind in (ResetResult, StepResult, Batch):
-    _kind.__await__ = _refuse_await  # type: ignore[union-attr] # checkers refuse it by themselves
+    _kind.__await__ = _refuse_await  # type: ignore[union-attr] # type checkers reject it anyway
     _kind.__repr__ = _shorten  # type: ignore[method-assign]

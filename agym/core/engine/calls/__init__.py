@@ -1,1 +1,1 @@
-"""The calls under way: their tickets, what they send, and their deadlines."""
+"""The calls under way: their tickets, their operations, and their deadlines."""

@@ -1,4 +1,4 @@
-"""The collector: takes in completions, and ends the tickets whose environments all have ended.
+"""The collector: processes completions, and ends tickets when all their environments have ended.
 
 ::
 
@@ -45,13 +45,13 @@ class Collector:
     Attributes:
         backend: Runs the environments.
         dispatcher: Sends operations.
-        rows: The rows of environments, and what is known of these once they are open.
+        rows: The rows of environments, and their descriptions once they are open.
         status: The state of each environment.
-        recovery: What a fault does to the environments.
+        recovery: Replaces environments and workers after a fault.
         hooks: The hooks.
-        sent: The steps that were sent and not received.
+        sent: The steps that were sent and not yet received.
         traffic: Times some steps.
-        closing: The ticket of closing, once that has begun.
+        closing: The ticket of closing, once closing has started.
     """
 
     closing: Ticket | None = None
@@ -89,6 +89,7 @@ class Collector:
             self.poll()
             busy = queues.stepping(ids)
             if busy is not None:
+                # A worker that died may never have completed the step. Look before refusing.
                 self.backend.check_workers()
                 self.poll()
                 busy = queues.stepping(ids)
@@ -100,7 +101,9 @@ class Collector:
 
     def poll(self) -> None:
         """Take in all completions since the last call; tickets become done."""
-        # Read before the poll, so that completions older than the end are accounted for first.
+        # Read ``ended`` before polling. A worker's last completions become readable before its end
+        # is seen, so if ``ended`` is already true, the poll below gets them all. In the other
+        # order, completions could arrive in between and closing would finish without them.
         ended = self.closing is not None and self.backend.ended
         recovery = self.recovery
         while completions := self.backend.poll():
@@ -110,7 +113,9 @@ class Collector:
             for completion in completions:
                 payload = completion.payload
                 if payload is not None and payload.schemas and self.rows.opened is not None:
-                    self.rows.opened.batches.learn(payload.schemas)  # even if the rest is dropped
+                    # Learn schemas even from a completion whose other parts are dropped: a host
+                    # sends each schema once, and all later rows refer to it.
+                    self.rows.opened.batches.learn(payload.schemas)
                 wrong = payload is not None and payload.problems
                 if (
                     wrong or recovery.follows or recovery.recovering or recovery.pending
@@ -122,7 +127,7 @@ class Collector:
                 else:
                     self._account(completion)
             if not begins_more:
-                break  # no operations were begun, some of which may have ended already
+                break  # no operation was started here that could have ended by now
         if ended and self.closing is not None and not self.closing.done:
             payload = self.closing.payload
             self.closing.finish(
@@ -130,7 +135,7 @@ class Collector:
             )
 
     def poll_for(self, ticket: Ticket) -> None:
-        """Do what :meth:`poll` does, in a shorter way if a step alone under way has just ended."""
+        """Do the same as :meth:`poll`, faster if ``ticket`` is a lone step that has just ended."""
         if ticket.alone and not ticket.done and self.backend.take_step(ticket.number):
             ticket.finish(*self._value(ticket))
             self.dispatcher.drop(ticket)
@@ -142,7 +147,7 @@ class Collector:
         number, start, stop, payload = completion
         ticket = self.dispatcher.tickets.get(number)
         if ticket is None:
-            return  # the call was cancelled
+            return  # the call was cancelled, or its ticket dropped after a timeout
         if payload is not None and (ticket.ready is None or ticket.expired):
             if ticket.payload is None:
                 ticket.payload = payload
@@ -181,7 +186,7 @@ class Collector:
         ticket.finish(value, error)
         moves = kind is not Step and message.moves
         if moves:
-            # The row stays owned until the move is over.
+            # The row keeps its owner until the move is over.
             del self.dispatcher.tickets[ticket.number]
         else:
             self.dispatcher.drop(ticket)
@@ -226,7 +231,7 @@ class Collector:
             for problem in payload.problems:
                 failed.update(problem.env_ids)
             error = self.status.blame(Step, payload)
-            # Report a dead worker once, not for each of its environments.
+            # A dead worker fails several environments; ``recv`` raises its error once.
             (*_, problem) = payload.problems
             if not isinstance(problem, Failure):
                 error = None if problem in ready.losses else error
@@ -236,7 +241,8 @@ class Collector:
         well = tuple(i for i in ids if i not in failed) if failed else ids
         if self.rows.opened is not None:
             self.rows.opened.batches.note(ticket, ids, payload)
-            self.rows.opened.batches.keep_unread(well)  # before other operations of these
+            # Before ``release``, which may start the next operation of these environments.
+            self.rows.opened.batches.keep_unread(well)
         self.dispatcher.release(ticket, ids)
         if self._recycling is not None:
             self._recycling.on_steps_ended(well, ticket)
@@ -244,7 +250,7 @@ class Collector:
         self.sent.drop(failed.intersection(ids), ready, error)
 
     def _open(self, ticket: Ticket, error: BaseException | None) -> BaseException | None:
-        """Open the environments that are made, or return why that is impossible."""
+        """Open the environments once they are made, or return why that is impossible."""
         assert ticket.payload is not None
         try:
             self.rows.describe(ticket.payload.values)
@@ -287,7 +293,7 @@ class Collector:
         late = ticket.late()
         if ticket.message.slow:
             ticket.deadline = None
-            reason = f"did not come up within {deadlines.replacement_seconds:g} s"
+            reason = f"did not start within {deadlines.replacement_seconds:g} s"
         else:
             queued = self.dispatcher.queues.waiting(ticket)
             late = [i for i in late if i not in queued and i not in recovery.recovering]
@@ -312,17 +318,17 @@ class Collector:
         self.poll()
 
     def _without_waiting(self, late: list[int]) -> tuple[list[int], float | None]:
-        """Except environments whose turn, by the rate limit, came less than a timeout ago.
+        """Remove environments that the rate limit released less than a timeout ago.
 
         Returns:
-            The others; and, if there are none, until when to wait.
+            The late environments; and, if there are none, the time until which to wait.
         """
         timeout = self.dispatcher.deadlines.timeout
-        assert timeout is not None  # or nothing is late
+        assert timeout is not None  # otherwise nothing can be late
         ends = {i: turn + timeout for i in late if (turn := self.rows.latest_turn(i))}
         now = time.monotonic()
-        left = [i for i in late if ends.get(i, now) <= now]
-        return left, None if left or not late else min(ends.values())
+        overdue = [i for i in late if ends.get(i, now) <= now]
+        return overdue, None if overdue or not late else min(ends.values())
 
     def _give_up(self, ticket: Ticket) -> None:
         """Release the environments that met the deadline, and stop waiting for the others."""

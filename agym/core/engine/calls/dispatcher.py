@@ -3,10 +3,10 @@
 A call becomes a ticket. A ticket becomes one operation or several, which the backend completes. The
 dispatcher knows which tickets are under way; ``engine/calls/collector.py`` ends them.
 
-Backends preserve the order of what they are given. The dispatcher holds back only what would
-overwrite a row of the slot table before it is read (a reset behind a step still in flight), and
-what is queued behind that for the same environment. The environments of a group take their rows
-together and share a queue.
+Backends preserve the order of operations. The dispatcher delays only an operation that would
+overwrite a row of the slot table before the row is read (a reset behind a step still in flight),
+and operations that are queued behind it for the same environment. The environments of a group take
+their rows together and share a queue.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class RowQueues:
     """
 
     def __init__(self, num_envs: int, env_groups: Sequence[range] = ()) -> None:
-        """Begin with no row owned.
+        """Start with no row owned.
 
         Args:
             num_envs: Number of environments.
             env_groups: The groups of environments that are one vector environment each.
         """
         self._groups = {i: ids for ids in env_groups for i in ids}
-        # The ticket that owns every row, as long as none of them was freed; else the owner of each.
+        # The ticket that owns all rows, as long as none was freed; else the owner of each row.
         self._whole: Ticket | None = None
         self._owners: list[Ticket | None] = [None] * num_envs
         self._owned = 0
@@ -53,17 +53,17 @@ class RowQueues:
         self.idle = True
 
     def stepping(self, ids: Ids) -> int | None:
-        """Return an environment with a step in flight or queued, preferably one still running."""
-        found = None
+        """Return an environment whose step is in flight or queued, preferably a running one."""
+        stepping = None
         for i in ids:
             owner = self.owner(i)
             if owner is not None and owner.kind is Step:
-                found = i
+                stepping = i
                 if not owner.has_ended(i):
                     return i
             elif any(type(operation.message) is Step for operation in self._queue(i)):
                 return i
-        return found
+        return stepping
 
     def owner(self, slot: int) -> Ticket | None:
         """Return the ticket that owns an environment's row: its step, reset or move."""
@@ -82,7 +82,7 @@ class RowQueues:
         return self.owner(slot) is None and not self._queue(slot)
 
     def seize(self, slot: int, ticket: Ticket) -> None:
-        """Hold back all operations of a free environment until ``ticket`` is released."""
+        """Delay all operations of a free environment until ``ticket`` is released."""
         self._set_owner(slot, ticket)
         self._seized.add(slot)
         self.idle = False
@@ -105,7 +105,7 @@ class RowQueues:
         return True
 
     def admit(self, ticket: Ticket) -> Iterator[Operation]:
-        """Take the rows that are free and yield what may be submitted; queue the rest."""
+        """Take the rows that are free and yield the operations to submit now; queue the rest."""
         ids, message = ticket.ids, ticket.message
         row = message.writes_rows
         waiting = {
@@ -156,9 +156,9 @@ class RowQueues:
         """Remove a ticket's parts from the queues."""
         for slot in ticket.ids:
             key, queue = self._key(slot), self._queue(slot)
-            left = deque(operation for operation in queue if operation.number != ticket.number)
-            if left:
-                self._waiting[key] = left
+            others = deque(operation for operation in queue if operation.number != ticket.number)
+            if others:
+                self._waiting[key] = others
             else:
                 self._waiting.pop(key, None)
 
@@ -218,8 +218,8 @@ class Dispatcher:
         numbers: The numbers of operations.
         queues: Decide which operations may be sent now.
         deadlines: The deadlines of calls.
-        in_place: The environments that a call of the backend is stepping at this moment, in any
-            thread.
+        in_place: The environments that a call of the backend is stepping right now. Other threads
+            read it without a lock, see ``Engine.refuse_in_place``.
     """
 
     in_place: Ids | None = None
@@ -235,7 +235,7 @@ class Dispatcher:
         self._batches: BatchBuilder | None = None
 
     def open(self, batches: BatchBuilder) -> None:
-        """Store what is known once the environments are made: their rows."""
+        """Store the batch builder, once the environments are made."""
         self._batches = batches
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ class Dispatcher:
     # ---------------------------------------------------------------- sending
 
     def dispatch(self, ticket: Ticket) -> None:
-        """Send a ticket's operation, or what of it has free rows."""
+        """Send a ticket's operation, or the parts whose rows are free."""
         self.tickets[ticket.number] = ticket
         if self.queues.take_all(ticket):
             ids = ticket.ids
@@ -255,14 +255,16 @@ class Dispatcher:
             for part in self.queues.admit(ticket):
                 self._submit(part, ticket)
 
-    def begin_alone(self, number: int, message: Step) -> Ticket:
+    def start_alone(self, number: int, message: Step) -> Ticket:
         """Send a step of all environments, while nothing else is under way."""
         ticket = self.tickets[number] = Ticket(number, message, self._all)
         ticket.plane, ticket.alone = message.plane, True
         self.queues.take_all(ticket)
+        # A backend in this thread runs environments inside ``start_step``, with user code that
+        # may call the engine again or raise Ctrl-C. So the ticket and its rows are set before.
         self.in_place = self._all
         try:
-            self._backend.begin_step(number, message)
+            self._backend.start_step(number, message)
         except BaseException as error:
             self.call_off(ticket, error)
             raise
@@ -271,19 +273,19 @@ class Dispatcher:
         return ticket
 
     def adopt(self, number: int, plane: int, parts: list[Any] | None) -> Ticket:
-        """Make the ticket of a step of all environments that the backend has begun already."""
+        """Make the ticket of a step of all environments that the backend has already run."""
         ticket = self.tickets[number] = Ticket(number, Step(plane, parts), self._all)
         ticket.plane, ticket.ended = plane, []
         self.queues.take_all(ticket)
         return ticket
 
-    def begin_internal(self, message: Message, ids: Ids) -> int:
-        """Begin an internal operation on neighbours, ahead of all queued ones."""
+    def start_internal(self, message: Message, ids: Ids) -> int:
+        """Start an internal operation on neighbours, ahead of all queued operations."""
         ticket = Ticket(next(self.numbers), message, ids)
         self.tickets[ticket.number] = ticket
         if message.slow:
             self.deadlines.start_replacement(ticket)
-        if not isinstance(message, Make):  # workers begin this themselves as they start
+        if not isinstance(message, Make):  # a starting worker runs it by itself
             try:
                 self._backend.submit(Operation(ticket.number, ids[0], ids[-1] + 1, message))
             except BaseException:
@@ -316,7 +318,7 @@ class Dispatcher:
             self.in_place = None
 
     def _placed(self, operation: Operation, ticket: Ticket) -> Iterator[Operation]:
-        """Split an operation by the planes that its rows go to, or that a ``Save`` reads."""
+        """Split an operation by the planes of its rows, or fill in the planes of a ``Save``."""
         assert self._batches is not None
         number, start, stop, message = operation
         if isinstance(message, Save):
@@ -331,7 +333,7 @@ class Dispatcher:
             yield part._replace(message=part.message.at(plane))
 
     def _latest_plane(self, slot: int) -> int:
-        """Return the plane of an environment's row after what was submitted so far."""
+        """Return the plane of an environment's row after all operations submitted so far."""
         owner = self.queues.owner(slot)
         if owner is not None and owner.message.writes_rows and slot in owner.ids:
             return owner.plane_of(slot)
@@ -360,12 +362,14 @@ class Dispatcher:
         """Free some rows of a ticket, and send the operations that waited for them."""
         for part in self.queues.release(ticket, ids, self.tickets):
             waiting = self.tickets.get(part.number)
+            # An error while submitting an earlier part may have ended this ticket.
             if waiting is not None:
                 if waiting.deadline is not None:  # time spent queueing does not count
                     waiting.suspend()
                 self.deadlines.resume(waiting)
-                # ``_submit`` has stored it in the waiting ticket. It may be Ctrl-C in an
-                # environment of the caller's thread, which must not keep back other parts.
+                # ``_submit`` has already stored the error in the waiting ticket, for its caller.
+                # It may even be Ctrl-C in an environment that runs in this thread. Raising it here
+                # would blame the wrong call and drop the other parts.
                 with suppress(BaseException):
                     self._submit(part, waiting)
 
@@ -389,15 +393,15 @@ class Dispatcher:
     # ---------------------------------------------------------------- moves
 
     def seize(self, slot: int, message: Message) -> bool:
-        """Begin an operation and hold back all others of its environment, unless it is busy."""
+        """Start an operation and delay all others of its environment, unless it is busy."""
         if not self.queues.is_free(slot):
             return False
-        number = self.begin_internal(message, (slot,))
+        number = self.start_internal(message, (slot,))
         self.queues.seize(slot, self.tickets[number])
         return True
 
     def unseize(self, slot: int) -> None:
-        """Send the operations that were held back."""
+        """Send the operations that :meth:`seize` has delayed."""
         holder = self.queues.owner(slot)
         if holder is not None:
             self.release(holder, (slot,))

@@ -1,8 +1,8 @@
-"""The inline way: a step of all environments in the caller's thread, with nothing else under way.
+"""The inline path: a step of all environments in the caller's thread, with nothing else under way.
 
-All must have been reset, with no recycling, and no recovery and no hook that follows every step. No
-ticket is made, unless something does not fit into the rows. Every other step takes the
-general way, through the dispatcher and the collector.
+It requires that all environments were reset, that there is no recycling, and that no recovery or
+hook needs every step. No ticket is made, unless a part of the result does not fit into the rows.
+Every other step takes the general path, through the dispatcher and the collector.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class InlineSteps:
         """Step all environments. Ctrl-C may interrupt it anywhere; they must be reset then.
 
         Returns:
-            The result; or the ticket of the step, if not all of it is in the rows; or ``None`` if
-            this way cannot be taken. Nothing was done then.
+            The result; the ticket of the step, if the rows do not contain all of it; or ``None``
+            if the inline path is not possible, and nothing was done.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions.
@@ -55,10 +55,12 @@ class InlineSteps:
         batches, traffic = opened.batches, collector.traffic
         given = batches.write_all(actions, here=True)
         number, plane, built = next(dispatcher.numbers), 0, False
-        traffic.left -= 1
-        followed = traffic.begin(number) if traffic.returned or not traffic.left else 0
+        traffic.until_sample -= 1
+        followed = traffic.start(number) if traffic.returned or not traffic.until_sample else 0
         try:
             plane = batches.choose_plane(self._all)
+            # Ctrl-C may interrupt any line from here to ``return``, and any line of an environment.
+            # ``plane`` and ``built`` tell the handlers below how far the step got.
             dispatcher.in_place = self._all
             infos = self._backend.step_inline(number, plane, given)
             dispatcher.in_place = None
@@ -68,11 +70,13 @@ class InlineSteps:
                 if followed:
                     traffic.settle(followed, opened.table.gauges, collector.backend.ranges)
                 return result
+            # Ctrl-C between ``adopt`` and ``poll`` would leave a ticket that owns all rows and
+            # never ends, so signals wait until both have run.
             with Uninterrupted():
                 if isinstance(given, np.ndarray):  # recovery may need the actions in the table
                     given = batches.write_all(given)
                 ticket = dispatcher.adopt(number, plane, given)
-                plane = 0  # its ticket gives it back
+                plane = 0  # from here on, the ticket returns the plane
                 collector.poll()
             return ticket
         except BaseException as error:
@@ -84,7 +88,7 @@ class InlineSteps:
                 batches.leases.give_back(plane)
 
     def _call_off(self, number: int, error: BaseException, *, built: bool) -> None:
-        """Clean up after an error; ``built`` if only the result was missing."""
+        """Clean up after an error; ``built`` if the steps succeeded, and only the result failed."""
         dispatcher = self._collector.dispatcher
         dispatcher.in_place = None
         ticket = dispatcher.tickets.get(number)

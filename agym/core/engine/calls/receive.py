@@ -1,4 +1,4 @@
-"""Steps that were sent and not yet received: their queues, and the calls that wait for them."""
+"""Steps that were sent and not yet received: their queues, and the ``recv`` calls that wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agym.errors import BusyError, NothingSentError
 
 
 class Receiver(Ticket):
-    """A call that waits for a batch: done when one may be there.
+    """A call that waits for a batch: done when a batch may be ready.
 
     Attributes:
         queue: The queue to take environments from.
@@ -25,14 +25,14 @@ class Receiver(Ticket):
 
 
 class SentSteps:
-    """The queue of each environment whose step was sent, and the calls that wait at the queues.
+    """The queue of each environment whose step was sent, and the calls that wait for the queues.
 
     From ``send`` until ``recv`` has returned its result or raised its error, an environment refuses
-    further steps, whether or not the step has ended. So what a caller may do does not depend on
-    timing.
+    further steps, whether or not the step has ended. So the calls that are allowed do not depend
+    on timing.
 
     Attributes:
-        queues: The queue of each environment that was sent and not received.
+        queues: The queue of each environment whose step was sent and not received.
         receivers: The calls that wait.
     """
 
@@ -44,13 +44,13 @@ class SentSteps:
         """Refuse environments whose result was not received.
 
         Raises:
-            BusyError: There is one.
+            BusyError: There is such an environment.
         """
         for i in ids if self.queues else ():
             if i in self.queues:
                 raise BusyError(
                     f"the last step that was sent to environment {i} has not been received:"
-                    " recv() it before the next"
+                    " call recv() before the next step"
                 )
 
     def add(self, ids: Iterable[int], ready: ReadyQueue) -> None:
@@ -62,7 +62,7 @@ class SentSteps:
     def drop(
         self, ids: Iterable[int], ready: ReadyQueue, error: BaseException | None = None
     ) -> None:
-        """Remove environments whose step gives no result; the next ``recv`` raises the error.
+        """Remove environments whose step has no result; the next ``recv`` raises the error.
 
         With an error the environments count as not received until the error is raised.
         """
@@ -84,25 +84,26 @@ class SentSteps:
         self._notify_receivers()
 
     def wait(self, receiver: Receiver) -> None:
-        """Begin to wait.
+        """Start to wait.
 
         Raises:
-            NothingSentError: There is no step that was sent and not received.
+            NothingSentError: No sent step is waiting to be received.
         """
         if not receiver.queue.left and not receiver.queue.errors:
-            raise NothingSentError("there is nothing to receive: send(actions) first")
+            raise NothingSentError("there is nothing to receive: call send(actions) first")
         self.receivers.append(receiver)
         self._notify_receivers()
 
     def leave(self, receiver: Receiver) -> None:
         self.receivers.remove(receiver)
-        receiver.finish()  # runs its callbacks
+        # A leader that sleeps for this receiver must wake up, even without a batch.
+        receiver.finish()
 
     def take(self, receiver: Receiver, most: int | None) -> tuple[list[int], Payload] | None:
-        """Take what a receiver waited for; ``None`` if another took it and there is time left.
+        """Take a batch for a receiver; ``None`` if another took it and there is time to wait on.
 
         Raises:
-            BaseException: The oldest error. Everything else stays for the next call.
+            BaseException: The oldest error. Other results stay for the next call.
         """
         ready, deadline = receiver.queue, receiver.deadline
         if ready.errors:

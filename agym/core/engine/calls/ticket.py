@@ -1,6 +1,6 @@
 """A ticket: one call of the caller, from its dispatch to its result or its deadline.
 
-The environments of steps that were sent enter a queue as they end, which the ticket names.
+A sent step names a queue, which its environments enter as they end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Receive(Message):
 
 
 class ReadyQueue:
-    """The environments that were sent and not received.
+    """The environments whose step was sent and not received.
 
     Attributes:
         flying: How many environments still step.
         ids: The environments that have ended, oldest first.
-        payload: What does not fit into their rows.
-        errors: Errors to raise, once each, with the environments that they are about.
-        losses: The dead workers that were reported already.
+        payload: The parts of results that do not fit into their rows.
+        errors: Errors to raise, once each, with the environments of each.
+        losses: The dead workers that were already reported.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class ReadyQueue:
         return self.flying + len(self.ids)
 
     def has(self, count: int) -> bool:
-        """Whether a batch is ready: ``count`` environments, or all that are left, or an error."""
+        """Whether a batch is ready: ``count`` environments, or all that remain, or an error."""
         return bool(self.errors) or len(self.ids) >= min(count, self.left)
 
     def take(self, count: int | None) -> tuple[list[int], Payload]:
@@ -64,29 +64,29 @@ class ReadyQueue:
 
 
 class Ticket:
-    """What the engine knows of one call.
+    """The engine's record of one call.
 
     Defaults are class attributes, because a ticket is made for every step.
 
     Attributes:
         number: Its number, carried by every part of the operation and every completion.
-        message: What to do.
+        message: The message to run.
         kind: Its class.
         ids: The environments of the call.
-        remaining: How many of them have not ended. It counts on after a timeout.
+        remaining: How many of them have not ended. Counted down even after a timeout.
         done: Whether the result or the error is there.
         error: The error to raise instead of returning a result.
         expired: Whether the deadline has passed.
         ended: The environments that have ended, kept where a deadline or recovery needs it.
         deadline: ``time.monotonic()`` at which the call times out, ``None`` for never.
         about: The environments whose observations a reset returns.
-        plane: The plane of the slot table that takes the rows of all environments; ``BESIDE`` if
-            the dispatcher chooses one for each, as it sends the operation.
-        planes: What it chose.
+        plane: The plane of the slot table that receives the rows of all environments; ``BESIDE``
+            if the dispatcher chooses a plane for each, as it sends the operation.
+        planes: The planes that it chose.
         ready: The queue that environments enter as they end (a step that was sent).
         out: The caller's own arrays for the result.
         suspended: Whether the deadline is suspended while environments are being replaced.
-        alone: A step of all environments that nothing follows, begun with nothing under way.
+        alone: A step of all environments without follow-up, sent while nothing was under way.
     """
 
     done = False
@@ -113,17 +113,18 @@ class Ticket:
         self.remaining = len(ids)
 
     def plane_of(self, env_id: int) -> int:
-        """Return the plane that takes an environment's row."""
+        """Return the plane that receives an environment's row."""
         return self.plane if self.plane >= 0 else self.planes[env_id]
 
     def planes_of(self, ids: Ids) -> list[int]:
-        """Return the planes that take the rows of environments."""
+        """Return the planes that receive the rows of environments."""
         if self.plane >= 0:
             return [self.plane] * len(ids)
         return [*map(self.planes.__getitem__, ids)]
 
     def finish(self, value: Any = None, error: BaseException | None = None) -> None:
         """Set the result or the error, unless the ticket is done already."""
+        # A late completion may finish a ticket that has already expired or was closed.
         if self.done:
             return
         self.value = value
@@ -133,7 +134,7 @@ class Ticket:
             callback()
 
     def on_done(self, callback: Callable[[], None]) -> None:
-        """Call a function when the ticket is done, which it must not be yet."""
+        """Call a function when the ticket is done, which must not be done yet."""
         self._callbacks += (callback,)
 
     def remove_callback(self, callback: Callable[[], None]) -> None:
@@ -150,7 +151,7 @@ class Ticket:
         self.expired = True
         late = self.late()
         name = self.message.name
-        message = f"{name} missed its deadline in {name_envs(late)}; late answers are dropped"
+        message = f"{name} missed its deadline in {name_envs(late)}; late results are dropped"
         self.finish(error=StepTimeout(message, operation=name, env_ids=late))
 
     def suspend(self) -> None:
@@ -168,7 +169,7 @@ class Ticket:
 
 
 class Deadlines:
-    """Gives calls their deadlines, suspends these, and starts them again.
+    """Sets the deadlines of calls, suspends them, and starts them again.
 
     Attributes:
         timeout: Seconds for one operation, ``None`` for no deadlines.
@@ -181,7 +182,7 @@ class Deadlines:
 
     @property
     def replacement_seconds(self) -> float:
-        """How long a replacement may take: making an environment outlasts a step."""
+        """How long a replacement may take: making an environment takes longer than a step."""
         return max(RECREATE_SECONDS, RECREATE_DEADLINES * (self.timeout or 0.0))
 
     def start(self, ticket: Ticket) -> None:

@@ -1,1 +1,1 @@
-"""How crashes, hangs and exceptions are handled."""
+"""Handles crashes, hangs and exceptions."""

@@ -1,7 +1,7 @@
 """Capsules: everything needed to reproduce one failure of one environment, in a file.
 
-The head of the file (``_system/files.py``) shows the failure. What may not be picklable, or not
-readable elsewhere, is pickled in parts, so that one does not affect the others.
+The head of the file (``_system/files.py``) shows the failure. Parts that may not be picklable, or
+not readable elsewhere, are pickled separately, so that one failing part does not affect the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from agym.core.protocol.messages.failures import describe_exception
 from agym.core.protocol.messages.resets import EpisodeStart
 from agym.errors import Fault
 
-# Characters of a value that is shown in a line.
+# Characters of a value shown in one line.
 MAX_SHOWN = 200
 
 
@@ -38,19 +38,19 @@ class Capsule:
     """One failure of one environment.
 
     Attributes:
-        fault: What happened. Only ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ``"close"``,
+        fault: The fault. Only ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ``"close"``,
             ``"call"``, ``"get_attr"`` and ``"set_attr"`` can be repeated.
-        start: The reset that began the episode. If a reset failed and ``actions`` are empty, it is
-            the failed reset.
+        start: The reset that started the episode. If a reset failed and ``actions`` are empty, the
+            failed reset.
         autoreset: agym's name of the autoreset mode.
         factory: Makes the environment, without arguments; ``None`` if it could not be pickled or
             read.
-        actions: The actions since the reset, without that of the fault, in the form that ``step``
-            takes. A replay applies the autoreset mode to them again.
+        actions: The actions since the reset, without the action of the fault, in the form that
+            ``step`` expects. A replay applies the autoreset mode to them again.
         arguments: ``(name, args, kwargs)`` of a call, ``(name,)`` of ``get_attr``, ``(name,
             value)`` of ``set_attr``.
-        complete: Whether ``actions`` begin at the reset and nothing is missing.
-        missing: What the file lacks, and why.
+        complete: Whether ``actions`` start at the reset and nothing is missing.
+        missing: The parts that the file lacks, and why.
         factory_text: The factory in words, in a capsule from a file.
         versions: The versions of Python and of the packages that wrote it, by name.
     """
@@ -68,15 +68,15 @@ class Capsule:
 
 
 def write_capsule(directory: str | os.PathLike[str], capsule: Capsule) -> Path:
-    """Write a capsule into a folder, which is made if needed. Only its owner may read the file.
+    """Write a capsule into a folder, which is created if needed. Only the owner may read the file.
 
     Parts that cannot be pickled are left out and listed in the file.
 
     Returns:
-        The file, which appears atomically.
+        The path of the file, which appears atomically.
 
     Raises:
-        UsageError: It cannot be written.
+        UsageError: The file cannot be written.
     """
     fault, start = capsule.fault, capsule.start
     parts: dict[str, bytes] = {}
@@ -92,7 +92,7 @@ def write_capsule(directory: str | os.PathLike[str], capsule: Capsule) -> Path:
         try:
             parts[name] = dumps_by_value(value)
         except Exception as error:
-            missing.append(f"{name} (cannot be pickled: {describe_error(error)})")
+            missing.append(f"{name} (can't be pickled: {describe_error(error)})")
     failure = {**vars(fault), "action": shown(fault.action)}
     traceback = failure.pop("traceback")
     head = {
@@ -109,7 +109,7 @@ def write_capsule(directory: str | os.PathLike[str], capsule: Capsule) -> Path:
         "traceback": traceback,  # last, because it is long
     }
     folder = Path(directory)
-    with os_errors_as_usage_errors(f"{folder} cannot be made"):
+    with os_errors_as_usage_errors(f"{folder} cannot be created"):
         folder.mkdir(parents=True, exist_ok=True)
     operation = re.sub(r"\W+", "-", fault.operation)
     when = f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(4)}"
@@ -121,7 +121,7 @@ def write_capsule(directory: str | os.PathLike[str], capsule: Capsule) -> Path:
 def read_capsule(path: str | os.PathLike[str]) -> Capsule:
     """Read a capsule. **Only open capsules that you trust:** unpickling one runs code from it.
 
-    The folders that its writer imported modules from are appended to ``sys.path``.
+    The folders from which the writer imported modules are appended to ``sys.path``.
 
     Raises:
         UsageError: The file cannot be read, is damaged, is not a capsule, or was written by a newer
@@ -152,12 +152,12 @@ def read_capsule(path: str | os.PathLike[str]) -> Capsule:
 def _load(part: bytes, python_version: str) -> Any:
     here, wrote = (v.split(".")[:2] for v in (platform.python_version(), python_version))
     if wrote != here and b"cloudpickle" in part:
-        raise ValueError(f"there is code in it that needs Python {'.'.join(wrote)}")
+        raise ValueError(f"it contains code that needs Python {'.'.join(wrote)}")
     return pickle.loads(part)
 
 
 def _import_folders() -> list[str]:
-    """Return the folders of ``sys.path`` that hold the user's own modules."""
+    """Return the folders of ``sys.path`` with the user's own modules, not installed packages."""
     paths = sysconfig.get_paths()
     installed = tuple(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     folders = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100 - "" is the cwd
@@ -165,7 +165,7 @@ def _import_folders() -> list[str]:
 
 
 def describe_factory(factory: Any) -> str:
-    """Describe what a factory makes in one line, as one would write the call."""
+    """Describe a factory in one line, like the call that a user would write."""
     arguments: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
     if isinstance(factory, partial):  # Python flattens a partial of a partial

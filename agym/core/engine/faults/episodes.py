@@ -1,15 +1,15 @@
-"""What is known of each environment's episode, from which the state of a replacement follows.
+"""Follows each environment's episode, to know the state of a replacement.
 
 ::
 
-    Payload.starts  how an episode began      --> retry: the next episode begins in that way again
-    Payload.nexts   how the next one begins
-    steps           the actions since         --> replay: beginning or latest state, then actions
+    Payload.starts  how an episode started    --> retry: the next episode starts in the same way
+    Payload.nexts   how the next one starts
+    steps           the actions since         --> replay: the start or latest state, then actions
     Save, Load      a state in the episode
 
-Hosts report how an episode begins with its first row, and how the next one begins with its last
-row, so that a fault inside the reset itself loses nothing either. A fault that interrupts an
-explicit reset is one of the episode that this reset begins.
+Hosts report how an episode started with its first row, and how the next one will start with its
+last row. So a fault inside the reset itself loses nothing either. A fault that interrupts an
+explicit reset counts as a fault of the episode that this reset starts.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from agym.errors import Fault
 
 @dataclass(slots=True)
 class Known:
-    """What is known of one environment.
+    """The record of one environment.
 
     Attributes:
         seed: Seed of the last explicit reset.
         options: Options of that reset, which automatic resets repeat.
-        start: How the episode began.
-        actions: The actions since, where they are kept; ``None`` if one is missing.
+        start: How the episode started.
+        actions: The actions since the start, if they are recorded; ``None`` if any is missing.
         state: The latest known state in the episode.
         since: The actions since that state.
-        next_start: How the next episode begins, once this one is over.
-        raised: How an episode began whose reset raised.
-        retry: How the next episode is to begin: as one that failed.
-        attempts: How often in a row this episode was tried again.
-        failures: How often of these the environment itself had failed.
+        next_start: How the next episode will start, once this episode is over.
+        raised: How an episode started whose reset raised.
+        retry: How the next episode must start, to retry a failed one.
+        attempts: How many times in a row this episode was retried.
+        failures: How many of these failures were caused by the environment itself.
     """
 
     seed: int | None = None
@@ -69,11 +69,11 @@ class Known:
 
     @property
     def record(self) -> Record:
-        """What is known of the episode. Nothing is missing if ``actions`` is not ``None``."""
+        """The start and the actions. Nothing is missing if ``actions`` is not ``None``."""
         return Record(self.start or EpisodeStart(), [*(self.actions or ())])
 
-    def begin(self, start: EpisodeStart, *, keeps: bool) -> None:
-        """Note how an episode began, and keep its actions if wanted."""
+    def start_episode(self, start: EpisodeStart, *, keeps: bool) -> None:
+        """Note how an episode started, and keep its actions if wanted."""
         self.start, self.actions = start, [] if keeps else None
         self.state = self.next_start = self.raised = None
 
@@ -97,12 +97,12 @@ class Known:
                 self.actions = None
 
     def forget_retry(self) -> None:
-        """Let another episode follow."""
+        """Do not retry the episode any more."""
         self.retry, self.attempts, self.failures = None, 0, 0
 
 
 class Episodes:
-    """Follows the episodes, and decides what replacements load and which episodes begin again."""
+    """Follows the episodes, and decides what replacements load and which episodes are retried."""
 
     def __init__(
         self,
@@ -147,12 +147,12 @@ class Episodes:
     def report(
         self, ids: Ids, ticket: Ticket, payload: Payload, faults: Mapping[int, Fault]
     ) -> None:
-        """Note what a step, reset or load has done; say in an info which episodes are retries.
+        """Note the effect of a step, reset or load; mark the infos of episodes that are retries.
 
         Args:
             ids: The environments.
-            ticket: Its ticket.
-            payload: Its payload.
+            ticket: The ticket of the operation.
+            payload: The payload of its completion.
             faults: The faults that are reported with the same rows.
         """
         keeps, message = self._policy.record_actions, ticket.message
@@ -172,7 +172,7 @@ class Episodes:
                     payload.infos.setdefault(i, {})["retry"] = known.attempts
                 else:
                     known.forget_retry()
-                known.begin(start, keeps=keeps)
+                known.start_episode(start, keeps=keeps)
             if i in payload.nexts:
                 known.next_start = payload.nexts[i]
                 if known.retry is None:
@@ -181,24 +181,24 @@ class Episodes:
     # ---------------------------------------------------------------- retries
 
     def failed(self, fault: Fault) -> Fault:
-        """Decide whether the episode that a fault interrupts begins again; return the fault."""
+        """Decide whether to retry the episode that a fault interrupts; return the fault."""
         limit, slot = self._policy.retry, fault.env_id
         known = self._known[slot]
         if not limit:
             return fault
         start = self._interrupted(slot)
-        # One that only shared the worker of another is tried again for as long as that is replaced.
-        own = fault.kind == "raised" or fault.culprit in (None, slot)
-        if start is None or known.failures + own > limit:
+        # An environment that only shared the failed worker does not use up its retries.
+        at_fault = fault.kind == "raised" or fault.culprit in (None, slot)
+        if start is None or known.failures + at_fault > limit:
             known.forget_retry()
             return replace(fault, retry=0)
         known.retry = start
-        known.failures += own
+        known.failures += at_fault
         known.attempts += 1
         return replace(fault, retry=known.attempts)
 
     def resumed(self, slot: int) -> None:
-        """Take a retry back: the episode goes on where it was."""
+        """Cancel a retry, because the episode continues where it was."""
         known = self._known[slot]
         if known.retry is not None:
             known.retry = None
@@ -206,9 +206,9 @@ class Episodes:
             known.failures = min(known.failures, known.attempts)
 
     def _interrupted(self, slot: int) -> EpisodeStart | None:
-        """Return how the episode began that is being interrupted, ``None`` if that is unknown."""
+        """Return how the interrupted episode started, ``None`` if that is unknown."""
         known = self._known[slot]
-        if known.retry is not None:  # it has not begun
+        if known.retry is not None:  # the retried episode has not started
             return known.retry
         ticket = self._dispatcher.queues.owner(slot)
         if ticket is None or not ticket.message.starts or ticket.has_ended(slot):
@@ -224,11 +224,11 @@ class Episodes:
     # ---------------------------------------------------------------- replacements
 
     def lost(self, slot: int, faults: int) -> EnvState:
-        """Return the state of a replacement that continues nothing.
+        """Return the state of a replacement that starts another episode.
 
         Args:
             slot: The environment.
-            faults: How many faults it had, from which a seed follows for a reset without one.
+            faults: Number of its faults, which changes the seed for a reset without a seed.
         """
         known, reseed = self._known[slot], None
         if known.seed is not None:
@@ -238,12 +238,12 @@ class Episodes:
         return EnvState(episode)
 
     def replayed(self, slot: int, lost: EnvState, flags: tuple[bool, bool]) -> EnvState | str:
-        """Return the state of a replacement that continues the episode, or why that is impossible.
+        """Return the state of a replacement that continues the episode, or why it cannot.
 
         Args:
             slot: The environment.
-            lost: Its state if that fails.
-            flags: Those of the row with its last observation.
+            lost: The state to load if the replay fails.
+            flags: The flags of the row with its last observation.
         """
         known = self._known[slot]
         episode = Episode(seed=known.seed, options=known.options)
@@ -255,23 +255,23 @@ class Episodes:
             episode.phase, episode.retry = Phase.DUE, known.next_start or EpisodeStart()
             state = EnvState(episode, flags=flags)
         elif known.start is None:
-            return "how its episode began is not known"
+            return "the start of its episode is unknown"
         else:
             return f"its episode is longer than replay_limit={self._policy.replay_limit}"
         return state._replace(observation=lost.observation, otherwise=lost)
 
 
 def asked_start(slot: int, ticket: Ticket) -> EpisodeStart:
-    """Return how a reset that is in flight begins an episode."""
+    """Return the start of the episode that a reset in flight requests."""
     message = ticket.message
     assert isinstance(message, Reset)
     seed = message.seeds[ticket.ids.index(slot)] if message.seeds else None
     return EpisodeStart(seed, None, as_keywords(message.options, slot).get("options"))
 
 
-def _same_start(one: EpisodeStart, other: EpisodeStart) -> bool:
-    """Whether two episodes begin with the same random numbers."""
-    if one.seed is None and one.rng is None:
-        return True  # it has none
-    # Generators other than NumPy's default have arrays in their state.
-    return one.seed == other.seed and pickle.dumps(one.rng) == pickle.dumps(other.rng)
+def _same_start(first: EpisodeStart, second: EpisodeStart) -> bool:
+    """Whether two episodes start with the same random numbers."""
+    if first.seed is None and first.rng is None:
+        return True  # the environment has no random numbers
+    # Generators other than NumPy's default have arrays in their state, so compare pickles.
+    return first.seed == second.seed and pickle.dumps(first.rng) == pickle.dumps(second.rng)

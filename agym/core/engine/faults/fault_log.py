@@ -1,4 +1,4 @@
-"""Records faults: for the caller, in capsule files, and as warnings of the logger ``agym``."""
+"""Records faults for the caller, in capsule files, and as warnings of the logger ``agym``."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from agym.errors import Fault, UsageError
 
 LOG = logging.getLogger("agym")
 
-# The most warnings in a period, in seconds, because an environment may raise in every step.
+# At most this many warnings per period, in seconds, because an environment may raise in every step.
 MAX_WARNINGS, WARNING_SECONDS = 20, 60.0
 
-# Characters of an error's text in a warning.
+# Maximum number of characters of an error's text in a warning.
 MAX_CHARACTERS = 200
 
 
 class FaultLog:
-    """Makes fault records, logs those that are recovered, and writes capsules if wanted.
+    """Makes fault records, logs recovered faults, and writes capsules if wanted.
 
     Attributes:
-        counts: How many faults each environment had.
+        counts: Number of faults of each environment.
         notices: Warnings for the caller.
     """
 
@@ -55,18 +55,18 @@ class FaultLog:
         """Start without a fault.
 
         Args:
-            policy: Says what is recorded.
-            options: What the backend runs.
+            policy: Decides what is recorded.
+            options: The backend's options.
             dispatcher: Knows the operation of each environment.
-            rows: Its actions.
-            episodes: Its episode.
+            rows: Read the actions of each environment.
+            episodes: Know the episode of each environment.
         """
         self.counts = [0] * len(options.factories)
         self.notices: list[str] = []
         self._policy = policy
-        # When the latest warnings were logged, and how many were left out since the last of them.
+        # When the latest warnings were logged, and how many were suppressed since then.
         self._warned: list[float] = []
-        self._left_out = 0
+        self._suppressed = 0
         self._options = options
         self._dispatcher = dispatcher
         self._rows = rows
@@ -80,18 +80,18 @@ class FaultLog:
     # ---------------------------------------------------------------- warnings
 
     def warn(self, ids: range, fault: Fault, count: int, innocent: Collection[int]) -> None:
-        """Log a fault that is about to be recovered, unless there were many just now.
+        """Log a fault that is about to be recovered, unless there were many recently.
 
         Args:
             ids: The environments that are replaced.
-            fault: What happened to the environment that is to blame, and which retry follows.
-            count: How often it happened to these within the policy's window.
+            fault: The fault of the environment that caused it, with the retry that follows.
+            count: The number of their faults within the policy's window.
             innocent: The environments that only shared its worker.
         """
         now = time.monotonic()
         self._warned = [when for when in self._warned if now - when <= WARNING_SECONDS]
         if len(self._warned) >= MAX_WARNINGS:
-            self._left_out += 1
+            self._suppressed += 1
             return
         self.log_left_out()
         self._warned.append(now)
@@ -106,14 +106,14 @@ class FaultLog:
         if fault.retry:
             line += f", retry {fault.retry} of {self._policy.retry}"
         if len(self._warned) == MAX_WARNINGS:
-            line += f"; more faults of the next {WARNING_SECONDS:g} s are only counted"
+            line += f"; further faults in the next {WARNING_SECONDS:g} s are only counted"
         LOG.warning(line)
 
     def log_left_out(self) -> None:
-        """Log how many warnings were left out."""
-        count, self._left_out = self._left_out, 0
+        """Log how many warnings were suppressed."""
+        count, self._suppressed = self._suppressed, 0
         if count:
-            LOG.warning("%d more faults were recovered, and not logged one by one", count)
+            LOG.warning("%d more faults were recovered, without a warning for each", count)
 
     # ---------------------------------------------------------------- the record of a fault
 
@@ -130,7 +130,7 @@ class FaultLog:
     def with_capsule(self, failure: Failure, ticket: Ticket) -> Failure:
         """Write a capsule for an environment that raised; return the failure with its path."""
         slot = failure.env_id
-        position = ticket.ids.index(slot) if slot in ticket.ids else 0  # a group's first may not be
+        position = ticket.ids.index(slot) if slot in ticket.ids else 0  # a group may lack its first
         known = self._episodes[slot]
         path = self._write(
             self.raised(failure)[0], known.record, known.actions is not None,
@@ -139,7 +139,7 @@ class FaultLog:
         return replace(failure, capsule=path)
 
     def died(self, death: WorkerDeath) -> list[Fault]:
-        """Return a fault for each environment of a dead worker; write capsules for suspects."""
+        """Return a fault per environment of a dead worker; write capsules for possible causes."""
         kind = "timeout" if death.late else "died"
         faults = []
         for i in death.env_ids:
@@ -153,12 +153,12 @@ class FaultLog:
         return faults
 
     def late(self, slot: int, ticket: Ticket, reason: str) -> Fault:
-        """Return the fault of an environment that missed a deadline while its worker lives on."""
+        """Return the fault of an environment that missed a deadline while its worker continues."""
         fault = Fault(slot, "timeout", ticket.message.name, reason, culprit=slot)
         return self._complete(fault, suspected=True)
 
     def _complete(self, fault: Fault, *, suspected: bool) -> Fault:
-        """Count a fault, add what is known of the episode, and write the capsule of a suspect."""
+        """Count a fault, add its episode, and write a capsule if it is ``suspected``."""
         slot = fault.env_id
         self.count((slot,))
         known = self._episodes[slot]
@@ -202,19 +202,19 @@ class FaultLog:
 
 _RUNNING = frozenset({"step", "reset", "render", "call", "get_attr", "set_attr", "make", "close"})
 
-# What a worker was doing; other operations are named.
+# How a warning names what a worker was doing; other operations appear by name.
 _DOING = {"step": "stepping", "reset": "resetting", "make": "making", "render": "rendering"}
 
 
 def _describe(ids: range, fault: Fault, innocent: Collection[int]) -> str:
-    """Describe a fault in a line."""
+    """Describe a fault in one line."""
     error = without_controls(" ".join(fault.error.split()))
     if len(error) > MAX_CHARACTERS:
         error = f"{error[:MAX_CHARACTERS]}..."
     blamed = name_envs([i for i in ids if i not in innocent] or [*ids])
     if fault.kind == "raised":
         return f"{name_range(ids).capitalize()} raised in {fault.operation}: {error}"
-    if fault.worker is None:  # one coroutine, on a loop that goes on
+    if fault.worker is None:  # a single coroutine, whose loop continues
         return f"{blamed.capitalize()} {error}"
     if fault.kind == "timeout":
         return f"Worker {fault.worker} {error} in {blamed}"

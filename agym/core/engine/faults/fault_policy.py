@@ -15,13 +15,13 @@ from agym.errors import AgymError, CrashLoopError, Fault, UsageError
 
 FaultMode = Literal["raise", "restart", "replay"]
 
-# How many of the latest failures an error shows.
+# Number of latest failures that an error shows.
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class FaultPolicy:
-    """What to do when an environment raises, hangs, or loses its worker.
+    """How to handle environments that raise, hang, or lose their worker.
 
     Example:
         >>> import agym
@@ -29,22 +29,22 @@ class FaultPolicy:
         >>> with agym.make("CartPole-v1", 2, on_fault=policy) as envs:
         ...     observations, infos = envs.reset(seed=0)
 
-    Pass it to :func:`agym.make` where the mode alone is not enough.
+    Pass it to :func:`agym.make` if the mode alone is not enough.
 
     Attributes:
         mode: ``"raise"`` raises an error. ``"restart"`` replaces what failed in a step or reset and
-            goes on: its row comes back truncated, with reward 0 and a :class:`~agym.Fault` as
+            continues: the row comes back truncated, with reward 0 and a :class:`~agym.Fault` as
             ``info["fault"]``. ``"replay"`` does the same, but environments that only shared the
             failed worker continue where they were.
         max_restarts: How often a worker, or an environment that raises, is replaced within
-            ``restart_window`` before it is given up. Under ``"raise"`` only what misses a deadline
-            is replaced.
+            ``restart_window`` before it is given up. Under ``"raise"``, only workers and
+            environments that miss a deadline are replaced.
         restart_window: In seconds.
-        retry: How often in a row a failed episode is tried again, with a fresh environment: the
-            next episode then begins as the failed one did. So tasks that fail often do not become
-            rare. ``info["fault"].retry`` counts; see :doc:`/howto/retries`.
-        replay_limit: How many actions per environment are kept for a replay: since its episode
-            began, or since the latest :meth:`Envs.snapshot`.
+        retry: How many times in a row a failed episode is retried, with a fresh environment: the
+            next episode then starts like the failed one. This keeps tasks that fail often from
+            becoming rare. ``info["fault"].retry`` counts; see :doc:`/howto/retries`.
+        replay_limit: How many actions per environment are kept for a replay: since the episode
+            started, or since the latest :meth:`Envs.snapshot`.
         capsule_dir: A folder for one small file per fault, from which ``agym rerun FILE``
             reproduces it; ``None`` for no files.
 
@@ -65,8 +65,8 @@ class FaultPolicy:
             object.__setattr__(self, name, check_count(name, getattr(self, name), least))
         if self.retry and self.mode == "raise":
             raise UsageError(
-                f"retry={self.retry} begins the episode of a replaced environment again, and"
-                ' on_fault="raise" replaces none: take FaultPolicy("restart", retry=...)'
+                f"retry={self.retry} restarts the episode of a replaced environment, but"
+                ' on_fault="raise" replaces none: use FaultPolicy("restart", retry=...)'
             )
         check_seconds("restart_window", self.restart_window)
         if self.capsule_dir is not None:
@@ -74,7 +74,7 @@ class FaultPolicy:
                 raise UsageError(f"capsule_dir={self.capsule_dir!r} must be the path of a folder")
             folder = Path(self.capsule_dir)
             if folder.exists() and not folder.is_dir():
-                raise UsageError(f"capsule_dir={str(folder)!r} is no folder")
+                raise UsageError(f"capsule_dir={str(folder)!r} is not a folder")
 
     @property
     def tolerant(self) -> bool:
@@ -83,12 +83,12 @@ class FaultPolicy:
 
     @property
     def follow_episodes(self) -> bool:
-        """Whether to keep how the current episodes began."""
+        """Whether to record how the current episodes started."""
         return self.record_actions or self.retry > 0
 
     @property
     def record_actions(self) -> bool:
-        """Whether to keep the actions of the current episodes."""
+        """Whether to record the actions of the current episodes."""
         return self.mode == "replay" or self.capsule_dir is not None
 
 
@@ -101,7 +101,7 @@ class RestartBudget:
         self._faults: dict[range, deque[tuple[float, Fault]]] = {}
 
     def record(self, ids: range, fault: Fault) -> BudgetExceeded | None:
-        """Record a failure of some environments; return the verdict once it exceeds the budget."""
+        """Record a failure of some environments; return a verdict if it exceeds the budget."""
         now = time.monotonic()
         faults = self._faults.setdefault(ids, deque())
         faults.append((now, fault))
@@ -117,7 +117,7 @@ class RestartBudget:
         return len(self._faults[ids])
 
     def clear(self, ids: Ids) -> None:
-        """Forget the failures of some environments, and of those that failed with them."""
+        """Forget the failures of some environments, and of environments that failed with them."""
         for known in [*self._faults]:
             if not {*known}.isdisjoint(ids):
                 del self._faults[known]
@@ -141,7 +141,7 @@ class BudgetExceeded:
         verb = "is" if len(self.env_ids) == 1 else "are"
         return CrashLoopError(
             f"{name_envs(self.env_ids)} {verb} given up after {failures} in"
-            f" {self.window:g} seconds (max_restarts); restart() tries again. The last:{shown}",
+            f" {self.window:g} seconds (max_restarts); restart() tries again. Latest:{shown}",
             env_ids=self.env_ids,
             faults=self.faults,
         )

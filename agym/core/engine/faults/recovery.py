@@ -1,17 +1,17 @@
-"""Recovery: what a fault does to the environments, by the ``on_fault`` option.
+"""Recovery: handles faults as the ``on_fault`` option says.
 
 Recovery filters every completion before the collector accounts for it. Under ``raise`` a fault
-passes and becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the
-environment that raised, is replaced, and its pending operations are sent again, behind a
+passes through and becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the
+environment that raised, is replaced, and its pending operations are sent again, after a
 ``Load``::
 
     death  --> replace_worker --> Load(its envs) --> their pending steps and resets, again
     raised -->                    Load(that env) --> its step or reset, again
 
-A replacement that loads the state of an episode that is cut off starts another episode, with the
-seed and options of the last reset: its next step comes back truncated, with the last known
-observation and no reward, and the autoreset mode decides what follows. One that loads a replay
-continues where the environment was, so its next step is an ordinary one.
+A replacement that cuts its episode off starts another episode, with the seed and options of the
+last reset: its next step returns truncated, with the last known observation and no reward, and the
+autoreset mode decides what follows. A replacement that loads a replay continues where the
+environment was, so its next step is an ordinary one.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Recovery:
 
     Attributes:
         policy: The caller's policy.
-        follows: Whether every step must be seen: to replay episodes, or to try them again.
+        follows: Whether every step must be seen, to replay episodes or to retry them.
         fault_log: The log of faults.
-        episodes: What is known of the episodes, and which of them begin again.
+        episodes: The record of the episodes, and which of them are retried.
         pending: Faults that have not been reported to the caller, by environment.
         recovering: The environments that are being replaced.
-        restarts: How often each worker was replaced.
+        restarts: How many times each worker was replaced.
         on_replace: Called with the index of a worker that is about to be replaced.
     """
 
@@ -82,7 +82,7 @@ class Recovery:
     # ---------------------------------------------------------------- completions
 
     def filter(self, completion: Completion, ticket: Ticket | None) -> Iterator[Completion]:
-        """Handle the problems of a completion; yield what the collector is to account for."""
+        """Handle the problems of a completion; yield completions for the collector."""
         number, start, stop, payload = completion
         problems: list[Any] = [] if payload is None else payload.problems
         ids: Ids = ()
@@ -128,7 +128,7 @@ class Recovery:
                 problems[k] = self.fault_log.with_capsule(failure, ticket)
 
     def _handle_failures(self, ids: Ids, ticket: Ticket, payload: Payload) -> Ids:
-        """Replace environments that raised in a step or reset; return the ones that are done."""
+        """Replace environments that raised in a step or reset; return the other environments."""
         if not payload.problems or not self.policy.tolerant:
             return ids
         failures = [p for p in payload.problems if isinstance(p, Failure) and p.fault]
@@ -143,7 +143,7 @@ class Recovery:
                 payload.problems.append(given_up)
                 continue
             resend += span
-            payload.take(span)  # what became of a step that is sent again
+            payload.take(span)  # drop the results of a step that is sent again
             for each in self.recovering.start(i for i in ids if i in span):
                 each.part = ticket
         return tuple(i for i in ids if i not in resend)
@@ -156,11 +156,11 @@ class Recovery:
         return given_up
 
     def _load(self, span: range, innocent: Collection[int] = (), *, fresh: bool = False) -> None:
-        """Replace environments, each by one in the state that is known.
+        """Replace environments, and load the best known state into each replacement.
 
         Args:
             span: The environments.
-            innocent: Those that may continue, since they only shared a worker that died.
+            innocent: Environments that may continue, because they only shared a dead worker.
             fresh: Their worker is new and has just made them.
         """
         self.recovering.start(span)
@@ -168,7 +168,7 @@ class Recovery:
             self._status.mark_unready(span, "was replaced after a missed deadline")
         states = [self._state(i, innocent=i in innocent) for i in span]
         load = Load(states, codecs=registered(), fresh=fresh)
-        self._dispatcher.begin_internal(load, span)
+        self._dispatcher.start_internal(load, span)
 
     def _state(self, slot: int, *, innocent: bool) -> EnvState:
         """Return the state that a replacement loads; note why one cannot be replayed."""
@@ -190,14 +190,14 @@ class Recovery:
         return lost
 
     def _lost(self, slot: int) -> EnvState:
-        """Return the state of a replacement that continues nothing."""
+        """Return the state of a replacement that starts another episode."""
         return self.episodes.lost(slot, self.fault_log.counts[slot])
 
     def _on_replaced(self, ids: Ids, payload: Payload | None) -> None:
-        """Resume environments that were replaced, and handle those that could not be."""
+        """Resume environments that were replaced, and handle failed replacements."""
         problems = [] if payload is None else payload.problems
         if any(isinstance(problem, WorkerDeath) for problem in problems):
-            return  # another ``Load`` is on its way
+            return  # the next replacement sends another ``Load``
         bad: set[int] = set()
         for failure in problems:
             if isinstance(failure, Failure) and failure.env_id in ids:
@@ -219,8 +219,8 @@ class Recovery:
                 self.episodes.resumed(i)
             elif lost and i in self.pending:
                 self.pending[i] = replace(self.pending[i], replay=lost)
-        for ticket, held in parts.items():
-            self._resend(tuple(held), ticket)
+        for ticket, slots in parts.items():
+            self._resend(tuple(slots), ticket)
         self._dispatcher.rearm()
 
     def _resend(self, ids: Ids, ticket: Ticket) -> None:
@@ -231,14 +231,14 @@ class Recovery:
     def _record_restart(
         self, faults: Sequence[Fault], innocent: Collection[int] = ()
     ) -> BudgetExceeded | None:
-        """Note a fault that is to be recovered for the next infos, and log it; decide on retries.
+        """Record a fault that is about to be recovered: budget, infos, retry and log.
 
         Args:
-            faults: What happened, for each environment that is replaced.
+            faults: The fault of each environment that is replaced.
             innocent: The environments that only shared a worker.
 
         Returns:
-            The verdict if the budget is exceeded.
+            ``BudgetExceeded`` if there were too many.
         """
         ids = _span(faults)
         fault = next((fault for fault in faults if fault.env_id not in innocent), faults[0])
@@ -248,7 +248,7 @@ class Recovery:
         elif self.policy.tolerant:
             for each in faults:
                 earlier = self.pending.get(each.env_id)
-                if earlier is None or each.operation == "reset":  # perhaps that of a retry
+                if earlier is None or each.operation == "reset":  # perhaps the reset of a retry
                     failed = self.episodes.failed(each)
                     self.pending[each.env_id] = replace(earlier or failed, retry=failed.retry)
             fault = replace(fault, retry=self.pending[fault.env_id].retry)
@@ -256,7 +256,7 @@ class Recovery:
         return given_up
 
     def _abandon(self, ids: range, loss: EnvLoss) -> None:
-        """Mark environments as lost, until the caller asks for others."""
+        """Mark environments as lost, until the caller restarts them."""
         self._status.mark_lost(ids, loss)
         for i in ids:
             replaced = self.recovering.pop(i, None)
@@ -266,7 +266,7 @@ class Recovery:
         self._dispatcher.rearm()
 
     def _forget(self, ids: Ids) -> None:
-        """Forget the faults of environments whose episodes nobody follows any more."""
+        """Forget the faults of environments whose episodes have ended with them."""
         for i in ids:
             self.pending.pop(i, None)
             self.episodes[i].forget_retry()
@@ -284,8 +284,8 @@ class Recovery:
         if death.late and death.pid is None and not failed_replacement:
             where = name_envs(sorted(suspects))
             self.fault_log.notices.append(
-                f"worker {worker}, a thread, {death.reason} in {where} and was left behind: it goes"
-                " on until it comes back"
+                f"worker {worker}, a thread, {death.reason} in {where} and was abandoned: it keeps"
+                " running until its environment returns"
             )
         recoverable = self.policy.tolerant or (
             death.late and not failed_replacement and self._rows.opened is not None
@@ -310,20 +310,20 @@ class Recovery:
         ids = self._backend.ranges[worker]
         self._load(ids, innocent, fresh=True)
         for i in self._status.closed_envs.intersection(ids):
-            self._dispatcher.begin_internal(CloseEnv(), (i,))
+            self._dispatcher.start_internal(CloseEnv(), (i,))
 
     def _start_worker(self, worker: int) -> None:
-        """Start another worker in the place of a dead one, which makes the environments again."""
+        """Start another worker in place of a dead worker, which makes the environments again."""
         number = OPEN
         if self._rows.opened is not None:
-            number = self._dispatcher.begin_internal(Restart(), self._backend.ranges[worker])
+            number = self._dispatcher.start_internal(Restart(), self._backend.ranges[worker])
         self.restarts[worker] += 1
         self._dead.discard(worker)
         self.on_replace(worker)
         self._backend.replace_worker(worker, number)
 
     def _on_parts_lost(self, ids: Ids, ticket: Ticket, problems: list[Any]) -> Ids:
-        """Resend the parts that a dead worker left, if possible; return those that failed."""
+        """Resend the parts that a dead worker did not finish; return the ids that have failed."""
         if any(i in self._status.lost for i in ids):
             if self.policy.tolerant:
                 problems[:] = {id(loss): loss for loss in map(self._status.lost.get, ids)}.values()
@@ -348,20 +348,21 @@ class Recovery:
 
     @property
     def timeout_ends(self) -> Literal["env", "worker"] | None:
-        """What a missed deadline can end: an environment, its whole worker, or nothing."""
+        """The scope of a missed deadline: it ends an environment, its whole worker, or nothing."""
         if self._rows.cancellable:
             return "env"
         return "worker" if self._backend.replaceable else None
 
     def force(self, late: Iterable[int], ticket: Ticket, reason: str) -> Iterator[Completion]:
-        """Replace what missed a deadline; yield completions of the parts that will not arrive."""
+        """Replace environments that missed a deadline; yield completions in place of theirs."""
         late = set(late)
         stuck: set[int] = set()
         unmade = ticket.message.slow and self._backend.replaceable
         if unmade or not self._rows.cancellable:
             stuck = late
         elif self._backend.replaceable:
-            # What does not yield, such as a coroutine that never awaits, blocks the others.
+            # A coroutine that never awaits blocks the loop, so cancelling it has no effect. Only
+            # ending the whole worker does. ``running`` names the environment that blocks it now.
             running = self._backend.running
             stuck = {i for i in late if running(self._backend.worker_of(i)) in late}
         self._end_workers(stuck, reason, replacements=unmade)
@@ -379,7 +380,7 @@ class Recovery:
         yield from self.recovering.take_failed()
 
     def _end_workers(self, ids: Iterable[int], reason: str, *, replacements: bool) -> None:
-        """Kill the workers of some environments, perhaps because these could not be made again."""
+        """Kill the workers of some environments; ``replacements`` if they failed to make them."""
         for worker in sorted(self._backend.workers_of(ids)):
             if replacements:
                 self._failed_replacements.add(worker)
@@ -389,7 +390,7 @@ class Recovery:
     # ---------------------------------------------------------------- on request
 
     def restart(self, ids: Ids) -> list[tuple[range, Load]]:
-        """Replace environments at the caller's request; return what to send to which of them."""
+        """Replace environments at the caller's request; return the loads to send to them."""
         dead = self._backend.workers_of(ids) & self._dead
         for loss in map(self._status.lost.get, ids):
             if isinstance(loss, WorkerDeath) and not loss.replaceable:
@@ -423,7 +424,7 @@ class Recovery:
 
 
 def _suspects(death: WorkerDeath) -> set[int]:
-    """Return the environments that may have caused a death: only the running one, if known."""
+    """Return the environments that may have caused a death: the running one alone, if known."""
     if death.running is not None:
         return {death.running}
     return {i for i, doing in death.operations.items() if not doing.startswith("idle")}

@@ -1,19 +1,19 @@
-"""Recycling: moves environments that leak memory to a new worker, in the midst of an episode.
+"""Recycling: moves environments that leak memory to a new worker, in the middle of an episode.
 
-When one of a worker's environments has had its number of episodes, or the worker's memory exceeds
-the limit, a spare worker makes the same environments beside it, and proves how to copy them
-(``hosts/states/``). Once the spare is ready, each environment moves after its next step, and
+When an environment of a worker has finished its number of episodes, or the worker's memory exceeds
+the limit, a standby worker makes the same environments and proves how to copy them
+(``hosts/states/``). Once the standby is ready, each environment moves after its next step, and
 waits for no more than these messages::
 
     step ended --> Save (old worker: returns the state of the environment)
-               --> Load (spare: continues from it) --> the environment's next operation
-    all moved  --> the spare becomes the worker, and the old one ends
+               --> Load (standby: continues from it) --> the environment's next operation
+    all moved  --> the standby becomes the worker, and the old worker ends
 
-An environment that cannot be copied, or whose proof ended the spare, moves when its episode is
-over: its state says how the next episode begins, and the spare begins that. A
+An environment that cannot be copied, or whose proof ended the standby, moves when its episode is
+over: its state says how the next episode starts, and the standby starts that episode. A
 trajectory that is a function of ``np_random`` does not change. Under same-step autoreset the next
-episode has already begun: the spare begins it again, and takes the environment over only if it gets
-the same first observation. Otherwise the environment stays until the end of its next episode.
+episode has already started: the standby starts it again, and takes over the environment only if the
+first observation is the same. Otherwise the environment stays until the end of its next episode.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from agym.core.hosts.states.env_state import EnvState
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import Load, Save, Spare
+from agym.core.protocol.messages.operations import Load, Save, Standby
 
-# Read a process's memory at most this often.
+# Read a process's memory at most once in this many seconds.
 MEMORY_SECONDS = 0.25
 
 
 @dataclass(slots=True)
 class _Move:
-    """The environments of a worker on their way to a spare.
+    """The environments of a worker that are moving to its standby.
 
     Attributes:
-        proofs: How to copy each of them; ``None`` until the spare is ready.
-        moved: Those that have moved.
-        uncopied: Those that can only move between two episodes.
+        proofs: How to copy each environment; ``None`` until the standby is ready.
+        moved: The environments that have moved.
+        uncopied: The environments that can move only between two episodes.
     """
 
     proofs: dict[int, Any] | None = None
@@ -56,7 +56,7 @@ class _Move:
 
 
 class Recycling:
-    """Moves environments from workers to their spares."""
+    """Moves environments from workers to their standby workers."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Recycling:
         self._backend = backend
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
-        # Of each worker with a spare.
+        # The move of each worker with a standby.
         self._moves: dict[int, _Move] = {}
-        # Workers whose spare ended or failed in the proof, so that the next one makes none.
+        # Workers whose standby ended or failed during the proof. The next standby skips the proof.
         self._unproven: set[int] = set()
-        # Environments on their way, whose operations are held back.
+        # Environments between two workers, whose operations are delayed.
         self._moving: set[int] = set()
         self._memory_read_at: dict[int, float] = {}
 
@@ -93,7 +93,7 @@ class Recycling:
         move = self._moves.get(worker)
         if move is None:
             if self._due(worker, slot):
-                self._start_spare(worker)
+                self._start_standby(worker)
             return
         if move.proofs is None or slot in move.moved:
             return
@@ -106,11 +106,11 @@ class Recycling:
             if self._dispatcher.seize(slot, message):
                 self._moving.add(slot)
 
-    def _start_spare(self, worker: int) -> None:
+    def _start_standby(self, worker: int) -> None:
         self._moves[worker] = _Move()
-        spare = Spare(codecs=None if worker in self._unproven else registered())
-        number = self._dispatcher.begin_internal(spare, self._backend.ranges[worker])
-        self._backend.prepare(worker, number, spare)
+        standby = Standby(codecs=None if worker in self._unproven else registered())
+        number = self._dispatcher.start_internal(standby, self._backend.ranges[worker])
+        self._backend.prepare(worker, number, standby)
 
     def _due(self, worker: int, slot: int) -> bool:
         policy = self._policy
@@ -129,22 +129,24 @@ class Recycling:
         payload = ticket.payload or Payload()
         move = self._moves.get(worker)
         if move is None:
-            self._end_move(slot)  # the worker died in between
-        elif ticket.kind is Spare:
-            self._on_spare_ready(worker, move, payload)
+            self._end_move(slot)  # the worker died during the move
+        elif ticket.kind is Standby:
+            self._on_standby_ready(worker, move, payload)
         elif slot not in self._moving:
             pass
         elif ticket.kind is Load:
             self._on_loaded(worker, move, slot, payload)
         elif isinstance(state := payload.values.get(slot), EnvState) and not payload.problems:
+            # The save has ended and the environment's operations are delayed, so from here on the
+            # standby can receive everything: first the state, then the delayed operations.
             self._backend.move(worker, slot)
             message = Load([state], codecs=registered(), arrives=True)
-            self._dispatcher.begin_internal(message, (slot,))
+            self._dispatcher.start_internal(message, (slot,))
         else:  # it cannot be copied: the environment stays
             move.uncopied.add(slot)
             self._end_move(slot)
 
-    def _on_spare_ready(self, worker: int, move: _Move, payload: Payload) -> None:
+    def _on_standby_ready(self, worker: int, move: _Move, payload: Payload) -> None:
         if not payload.problems:
             move.proofs = payload.values
             return
@@ -152,7 +154,7 @@ class Recycling:
         self._backend.discard(worker)
         if worker not in self._unproven:
             self._unproven.add(worker)
-            self._start_spare(worker)
+            self._start_standby(worker)
             return
         problem = payload.problems[0]
         if isinstance(problem, Failure):
@@ -161,7 +163,7 @@ class Recycling:
             )
 
     def _on_loaded(self, worker: int, move: _Move, slot: int, payload: Payload) -> None:
-        """Finish a move, or undo it if the spare gave a reason."""
+        """Finish a move, or undo it if the standby could not continue."""
         for problem in payload.problems:
             if isinstance(problem, Failure):
                 self._recovery.recover(problem)
@@ -177,7 +179,7 @@ class Recycling:
             self.forget_worker(worker)
 
     def forget_worker(self, worker: int) -> None:
-        """Forget the spare and the episode counts of a worker that is new."""
+        """Forget the standby and the episode counts of a worker that is new."""
         self._moves.pop(worker, None)
         for slot in self._backend.ranges[worker]:
             self._episodes.pop(slot, None)

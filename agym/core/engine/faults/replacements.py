@@ -1,4 +1,4 @@
-"""The environments that are being replaced, and what becomes of their calls."""
+"""The environments that are being replaced, and the calls that wait for them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agym.core.protocol.messages.failures import EnvLoss, Failure
 
 @dataclass(slots=True)
 class Replacement:
-    """What is known of an environment while it is being replaced.
+    """The state of one replacement.
 
     Attributes:
-        requested: The caller asked for it, so a failure is raised at once.
+        requested: The caller requested it, so a failure is raised at once.
         part: The call to send to the replacement again.
-        cancelled: The number of an operation whose completion may still arrive, and is dropped.
+        cancelled: The number of an operation whose late completion must be dropped.
     """
 
     requested: bool = False
@@ -36,15 +36,15 @@ class Replacements(dict[int, Replacement]):
         self._failed: deque[Completion] = deque()
 
     def start(self, ids: Iterable[int]) -> list[Replacement]:
-        """Return the records of environments that are being replaced, from now on at the latest."""
+        """Return the records of environments to replace; keep a record that already exists."""
         return [self.setdefault(i, Replacement()) for i in ids]
 
     def requested(self, ids: Ids) -> bool:
-        """Whether the caller asked to replace some of these environments."""
+        """Whether the caller requested to replace some of these environments."""
         return any(i in self and self[i].requested for i in ids)
 
     def without_cancelled(self, number: int, ids: range) -> Ids:
-        """Return those environments whose part of an operation was not cancelled."""
+        """Return the environments whose part of an operation was not cancelled."""
         cancelled = {i for i, each in self.items() if each.cancelled == number}
         return tuple(i for i in ids if i not in cancelled)
 

@@ -1,14 +1,14 @@
-"""Snapshots of the Arcade Learning Environment: its own, and the action that it may repeat.
+"""Snapshots of the Arcade Learning Environment: ALE's own, and the action that it may repeat.
 
-With ``repeat_action_probability``, each frame of ALE may repeat the action of the frame before,
-instead of taking the given one. ``cloneState(include_rng=True)`` has the random numbers that decide
-so, but not that action (``StellaEnvironment::act`` and ``ALEState::save`` in
-https://github.com/Farama-Foundation/Arcade-Learning-Environment). It matters only if the next frame
-repeats it, which the random numbers tell. Then it is found by trying: an action that does the same
-in all frames until a given one is taken is as good as the one that was taken.
+With ``repeat_action_probability``, each frame of ALE may repeat the action of the previous frame
+instead of the given action. ``cloneState(include_rng=True)`` contains the random numbers that
+decide this, but not that action (``StellaEnvironment::act`` and ``ALEState::save`` in
+https://github.com/Farama-Foundation/Arcade-Learning-Environment). The action matters only if the
+next frame repeats it, which the random numbers show. In that case it is determined by trial: any
+action that has the same effect in all frames until a given action is accepted will do.
 
-A screen is not in a state either. After a snapshot or a restore it shows a frame later, until the
-next step.
+A state does not include the screen. After a snapshot or a restore, the screen shows a later frame
+until the next step.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# What follows the random numbers in a state: the limits of the paddles.
+# The bytes after the random numbers in a state: the limits of the paddles.
 _TAIL = 8
 _WORDS = 624
-# Longer repeats are refused: such a game would hardly obey its actions.
+# Longer repeats are refused: such a game would hardly respond to actions.
 _MAX_FRAMES = 64
 
 
@@ -29,10 +29,10 @@ class AleState(NamedTuple):
     """The state of an emulator.
 
     Attributes:
-        state: As ALE clones it.
-        accepting: The same with other random numbers, by which the next frame takes the given
-            action; ``None`` if it does so anyway.
-        repeated: Else the action that the next frame repeats.
+        state: The state as ALE clones it.
+        accepting: The same state with other random numbers, with which the next frame accepts the
+            given action; ``None`` if it does so anyway.
+        repeated: Otherwise, the action that the next frame repeats.
     """
 
     state: Any
@@ -44,15 +44,15 @@ def take_ale(ale: Any) -> AleState:
     """Copy an emulator with its random numbers, and the action that its next frame repeats.
 
     Raises:
-        ValueError: This version of ALE lays out its random numbers in another way, or no action
-            does what the next frame does.
+        ValueError: This version of ALE stores its random numbers differently, or no action has the
+            effect of the next frame.
     """
     state = ale.cloneState(include_rng=True)
     probability = ale.getFloat("repeat_action_probability")
     if probability == 0:
         return AleState(state)
     if ale.getInt("frame_skip") != 1:
-        raise ValueError("ALE itself skips frames, and repeats actions")
+        raise ValueError("ALE itself skips frames while it repeats actions")
     frames = _count_repeats(state, probability)
     return _find_repeated(ale, state, frames) if frames else AleState(state)
 
@@ -66,22 +66,22 @@ def put_ale(ale: Any, taken: AleState) -> None:
 
 
 def draw_ale(ale: Any, taken: AleState) -> None:
-    """Draw about what a state shows: its next frame, since the screen is not in a state."""
-    if taken.accepting is None:  # else it is drawn, and the next frame takes the given action
+    """Draw approximately what a state shows: its next frame, because states have no screen."""
+    if taken.accepting is None:  # otherwise it was drawn, and the next frame accepts its action
         ale.act(ale.getMinimalActionSet()[0], 1.0)
         ale.restoreState(taken.state)
 
 
 def _find_repeated(ale: Any, state: Any, frames: int) -> AleState:
-    """Find an action that does the same in the next frames as the one that they repeat."""
+    """Find an action with the same effect in the next frames as the action that they repeat."""
     likely = sorted(ale.getMinimalActionSet(), key=lambda action: "FIRE" in action.name)
     actions = dict.fromkeys([*likely, *ale.getLegalActionSet()])
     without_rng = ale.cloneState()
     try:
         for _ in range(frames):
-            ale.act(likely[0], 1.0)  # not taken
+            ale.act(likely[0], 1.0)  # this action is not accepted
         memory, expected = ale.getRAM().tobytes(), ale.cloneState()
-        # The random numbers stay where they are: at those by which a frame takes its action.
+        # The random numbers stay at values with which a frame accepts its action.
         ale.restoreState(without_rng)
         accepting = ale.cloneState(include_rng=True)
         for action in actions:
@@ -92,28 +92,28 @@ def _find_repeated(ale: Any, state: Any, frames: int) -> AleState:
             ale.restoreState(accepting)
     finally:
         ale.restoreState(state)
-    raise ValueError("no action does what ALE repeats")
+    raise ValueError("no action has the effect of the repeated action")
 
 
 def _count_repeats(state: Any, probability: float) -> int:
-    """Return how many frames will repeat the last action, before one takes the given one.
+    """Return how many frames will repeat the last action, before a frame accepts its action.
 
-    Each frame draws two random numbers, the second for a second player. In a state they are the
-    text of C++'s ``mt19937``: 624 words, and the position of the next one.
+    Each frame draws two random numbers, the second for a second player. A state contains them as
+    the text of C++'s ``mt19937``: 624 words, and the position of the next word.
 
     Raises:
-        ValueError: The text is not where it is expected, or the frames are too many.
+        ValueError: The text is not at the expected position, or there are too many frames.
     """
     text = state.__getstate__()[:-_TAIL]
     digits = text[-4:].rpartition(b" ")[2]
     if not digits.isdigit() or int(digits) > _WORDS:
-        raise ValueError("ALE keeps its random numbers in another way")
+        raise ValueError("this version of ALE stores its random numbers differently")
     position = int(digits)
     coming = text.rsplit(b" ", _WORDS + 1 - position)[1:-1]
     for k, word in enumerate(coming[::2]):
         if _temper(int(word)) >= probability:
             return k
-    # NumPy makes the words after the last one. Before the first is the length of the text.
+    # NumPy computes the words after the last one. The length of the text precedes the first word.
     first, *words = text.rsplit(b" ", _WORDS)[:-1]
     key = np.array([int(word) for word in (*re.findall(rb"\d+$", first), *words)], np.uint32)
     bits = np.random.MT19937()
@@ -126,9 +126,9 @@ def _count_repeats(state: Any, probability: float) -> int:
 
 
 def _temper(word: int) -> float:
-    """Return the number between 0 and 1 that a word of ``mt19937`` gives.
+    """Return the number between 0 and 1 that a word of ``mt19937`` represents.
 
-    NumPy does it too, but takes 100 µs to set the words, most often to read one.
+    NumPy can do this, too, but needs 100 µs to set the words, usually to read only one.
     """
     word ^= word >> 11
     word ^= word << 7 & 0x9D2C5680

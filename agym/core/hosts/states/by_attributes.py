@@ -1,15 +1,15 @@
-"""The state of an environment as the attributes of its layers: of each wrapper, and of itself.
+"""The state of an environment as the attributes of its layers: each wrapper, and the environment.
 
 ::
 
     layers ── attributes ── plain values ............. copied (``values.py``)
                          └─ anything else among them .. all pickled together (``values.py``)
            ── simulators, and layers with a protocol .. by their codec (``codecs.py``)
-           ── constants, and what only draws .......... stay where they are (``_stays``)
+           ── constants, and objects that only draw .......... stay where they are (``_stays``)
 
-All layers are copied together, so that what they share stays shared, and restored in place: the
-layers of the other environment stay, and get these attributes. A layer has a protocol of its own by
-``get_state`` and ``set_state``, or ``__getstate__`` and ``__setstate__``.
+All layers are copied together, so that shared objects stay shared, and are restored in place: the
+layers of the other environment stay, and get these attributes. A layer may have a protocol for its
+state: ``get_state`` and ``set_state``, or ``__getstate__`` and ``__setstate__``.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from agym.core.hosts.states.values import (
 )
 from agym.errors import SnapshotError
 
-# What stays in its environment: constants, and what only draws.
+# Types of values that stay in their environment: constants, and objects that only draw.
 _KEPT = (Space, EnvSpec, logging.Logger)
 _KEPT_NAMES = ("mujoco._structs.MjModel", "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer")
 _KEPT_MODULES = ("pygame", "pyglet")
 
-# Gymnasium's own: what does not change, the arguments of constructors, and spaces
+# Attributes of Gymnasium that stay: unchanging values, the arguments of constructors, and spaces
 # from which the caller draws.
 _KEPT_ATTRIBUTES = frozenset({
     "metadata", "render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs",
@@ -54,8 +54,8 @@ class LayerState(NamedTuple):
 
     Attributes:
         names: The names of all of its attributes.
-        values: Those that have state.
-        deep: The names of those whose values can change.
+        values: The values of the attributes that have state.
+        deep: The names of attributes whose values are mutable.
     """
 
     names: tuple[str, ...]
@@ -68,9 +68,9 @@ class State(NamedTuple):
 
     Attributes:
         kinds: The classes of its layers.
-        layers: Of each layer: its ``LayerState``, or what its protocol returned. A pickle of this
+        layers: For each layer, its ``LayerState``, or the state from its protocol. A pickle of this
             list if it is not plain.
-        simulators: What codecs returned, with the layer and name of each attribute.
+        simulators: The states from codecs, with the layer and name of each attribute.
     """
 
     kinds: tuple[str, ...]
@@ -79,23 +79,23 @@ class State(NamedTuple):
 
 
 def layers(env: Any) -> list[Any]:
-    """Return the wrappers from the outermost in, then the environment.
+    """Return the wrappers from the outermost inwards, then the environment.
 
-    Gymnasium's checker is left out: it is around the first environment alone, and has no state that
+    Gymnasium's checker is left out: only the first environment has it, and it has no state that
     matters.
     """
     return [layer for layer in _chain(env) if type(layer) is not PassiveEnvChecker]
 
 
 def _chain(env: Any) -> list[Any]:
-    found = {id(env): env}
-    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and id(env) not in found:
-        found[id(env)] = env
-    return [*found.values()]
+    chain = {id(env): env}
+    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and id(env) not in chain:
+        chain[id(env)] = env
+    return [*chain.values()]
 
 
 def _attributes_of(layer: Any) -> dict[str, Any]:
-    """Return the attributes of a layer by name, those in its ``__slots__`` too."""
+    """Return the attributes of a layer by name, including its ``__slots__``."""
     kind: Any = type(layer)
     if not _has_slots(kind):
         return getattr(layer, "__dict__", {})
@@ -115,10 +115,10 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
 
     Args:
         env: The environment.
-        use_protocols: Whether layers are asked that have a protocol of their own.
+        use_protocols: Whether to use the protocols of layers that have one.
 
     Raises:
-        Exception: Something in it cannot be copied.
+        Exception: A part of it cannot be copied.
     """
     chain = layers(env)
     places: dict[int, Place] = {}
@@ -135,7 +135,7 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
         attributes = _attributes_of(layer)
         values, deep = {}, []
         for name, value in attributes.items():
-            # As ``_attribute_stays`` does, whose call takes longer.
+            # Does the same as ``_attribute_stays``, whose call takes longer.
             if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
                 continue
             kind: Any = type(value)
@@ -151,7 +151,7 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
                 deep.append(name)
                 plain = plain and is_plain_kind(kind)
         parts.append(LayerState(tuple(attributes), values, deep))
-    # Simulators come last: to take the state of one may change what others show of it.
+    # Simulators come last, because taking their state may change attributes that show it.
     return State(
         tuple(map(_name_of, map(type, chain))),
         _copied(chain, parts, places, plain=plain),
@@ -185,7 +185,7 @@ def _copy_parts(parts: list[LayerState], memo: Memo) -> list[LayerState]:
 
 
 def _culprit(chain: list[Any], places: dict[int, Place]) -> str:
-    """Name the attribute that cannot be pickled."""
+    """Name the attribute that can't be pickled."""
     for layer in chain:
         for name, value in _attributes_of(layer).items():
             try:
@@ -193,30 +193,30 @@ def _culprit(chain: list[Any], places: dict[int, Place]) -> str:
                     dumps(value, places)
             except Exception as error:
                 what = f"{type(layer).__name__}.{name}, a {type(value).__name__}"
-                return f"{what}, cannot be pickled: {error}"
+                return f"{what}, can't be pickled: {error}"
     return ""
 
 
 def put(env: Any, state: State) -> None:
     """Set the state of an environment with its wrappers.
 
-    It is reset if it lacks what only a reset makes, such as a simulator.
+    The environment is reset if it lacks objects that only a reset makes, such as a simulator.
 
     Raises:
-        SnapshotError: It is of other layers, or lacks what stays in its environment.
+        SnapshotError: The state has other layers, or the environment lacks an attribute for it.
         Exception: A part does not fit.
     """
     chain = layers(env)
     kinds = tuple(map(_name_of, map(type, chain)))
     if kinds != state.kinds:
-        one, other = " around ".join(state.kinds), " around ".join(kinds)
-        raise SnapshotError(f"it is of {one}, and not of {other}")
+        saved, present = " around ".join(state.kinds), " around ".join(kinds)
+        raise SnapshotError(f"it was taken from {saved}, not from {present}")
     parts, missing = _fitting(state, chain)
     if missing:
         env.reset()
         parts, missing = _fitting(state, chain)
     if missing:
-        raise SnapshotError(f"this environment has no attribute {missing[0]!r}, and no copy of it")
+        raise SnapshotError(f"this environment has no {missing[0]!r}, nor has the snapshot")
     for layer, part in zip(chain, parts, strict=True):
         if isinstance(part, LayerState):
             _set_attributes(layer, part)
@@ -224,7 +224,7 @@ def put(env: Any, state: State) -> None:
             protocol = _protocol_of(type(layer), use_protocols=True)
             assert protocol is not None
             protocol.put(layer, part)
-    _spare_checker(env)
+    _silence_checker(env)
     for k, name, simulator in state.simulators:
         value = _at(chain, k, name)
         codec = _codec_for(value)
@@ -235,9 +235,9 @@ def put(env: Any, state: State) -> None:
 
 
 def _fitting(state: State, chain: list[Any]) -> tuple[list[Any], list[str]]:
-    """Return the states of layers, to be given away, or the names of what other layers lack."""
+    """Return copies of the states of layers, or the names of attributes that the layers lack."""
     missing = [name for k, name, _ in state.simulators if not _codec_for(_at(chain, k, name))]
-    if missing:  # a pickle may name their places
+    if missing:  # a pickle may refer to them
         return [], missing
     if isinstance(state.layers, bytes):
         parts = loads(state.layers, partial(_at, chain))
@@ -251,13 +251,13 @@ def _fitting(state: State, chain: list[Any]) -> tuple[list[Any], list[str]]:
 
 
 def _set_attributes(layer: Any, part: LayerState) -> None:
-    """Set attributes, and delete those that came later."""
+    """Set attributes, and delete attributes that were added later."""
     attributes, values = _attributes_of(layer), part.values
     if tuple(attributes) != part.names:
         for name in attributes.keys() - {*part.names}:
             if not _attribute_stays(name, attributes[name]) and not _codec_for(attributes[name]):
                 object.__delattr__(layer, name)
-    if attributes.get("render_mode") is not None:  # what it draws with stays open
+    if attributes.get("render_mode") is not None:  # keep its drawing objects open
         values = {
             name: value
             for name, value in values.items()
@@ -266,7 +266,7 @@ def _set_attributes(layer: Any, part: LayerState) -> None:
     if attributes is getattr(layer, "__dict__", None):
         attributes.update(values)
     else:
-        for name, value in values.items():  # some in slots
+        for name, value in values.items():  # some are in slots
             object.__setattr__(layer, name, value)
 
 
@@ -279,22 +279,22 @@ def _codec_for(value: Any) -> Codec | None:
     return codec_of(kind)
 
 
-def _spare_checker(env: Any) -> None:
-    """Keep Gymnasium's checker from comparing the first step with the reset that has not been."""
+def _silence_checker(env: Any) -> None:
+    """Keep Gymnasium's checker from comparing the first step with a reset that did not happen."""
     for layer in _chain(env):
         if isinstance(layer, PassiveEnvChecker) and not layer.checked_reset:
             layer.checked_step = layer.checked_data_reuse = True
 
 
 def describe(env: Any, *, use_protocols: bool) -> str:
-    """Say what :func:`take` copies, in a few words."""
+    """Describe what :func:`take` copies, in a few words."""
     chain = layers(env)
     values = [value for layer in chain for value in (layer, *_attributes_of(layer).values())]
     simulators = sorted({type(value).__name__ for value in values if _codec_for(value)})
     parts = [f"the state of {name}" for name in simulators]
     if use_protocols:
-        own = [kind.__name__ for kind in map(type, chain) if _own_protocol(kind) is not None]
-        parts += [f"what {name} gives as its state" for name in own]
+        names = [kind.__name__ for kind in map(type, chain) if _class_protocol(kind) is not None]
+        parts += [f"the state that {name} returns" for name in names]
     return " and ".join([*parts, "the attributes of all layers"])
 
 
@@ -307,17 +307,17 @@ def _name_of(kind: Any) -> str:
 
 
 def has_protocol(env: Any) -> bool:
-    """Return whether any layer has a protocol of its own."""
-    return any(map(_own_protocol, map(type, layers(env))))
+    """Return whether any layer has a protocol."""
+    return any(map(_class_protocol, map(type, layers(env))))
 
 
 def _protocol_of(kind: Any, *, use_protocols: bool) -> Codec | None:
-    """Return the protocol of a class of layers: a registered one, or its own."""
-    return codec_of(kind) or (_own_protocol(kind) if use_protocols else None)
+    """Return the protocol of a class of layers: a registered protocol, or the class's own."""
+    return codec_of(kind) or (_class_protocol(kind) if use_protocols else None)
 
 
 @cache
-def _own_protocol(kind: Any) -> Codec | None:
+def _class_protocol(kind: Any) -> Codec | None:
     if callable(getattr(kind, "get_state", None)) and callable(getattr(kind, "set_state", None)):
         return Codec(kind.get_state, kind.set_state)
     inherited: tuple[Any, ...] = (object.__getstate__, EzPickle.__getstate__)
@@ -338,7 +338,7 @@ def _attribute_stays(name: str, value: Any) -> bool:
 def _stays(value: Any) -> bool:
     """Return whether a value stays in its environment.
 
-    So do lists of such values: pictures. A space from which an environment draws does not.
+    So do lists of such values, such as pictures. A space that an environment samples does not.
     """
     kind: Any = type(value)
     if not _is_kept_kind(kind):

@@ -1,4 +1,4 @@
-"""How to copy the state of what cannot be pickled with its state: simulators, above all.
+"""How to copy the state of objects that cannot be pickled with it, mainly simulators.
 
 This module is ``agym.snapshot_codecs``.
 """
@@ -21,10 +21,10 @@ class Codec(NamedTuple):
     """Copies the state of objects of one type.
 
     Attributes:
-        take: Returns the state of an object, as something that can be pickled.
+        take: Returns the state of an object, in a form that can be pickled.
         put: Sets the state of an object: ``put(object, state)``.
-        draw: Draws the state that was set, if that is not a part of ``put``; called likewise, for
-            environments that are rendered.
+        draw: Draws the state, if ``put`` does not; called with the same arguments, for environments
+            that are rendered.
     """
 
     take: Callable[[Any], Any]
@@ -33,10 +33,10 @@ class Codec(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What the caller registered.
+    """The codecs that the caller registered.
 
     Attributes:
-        version: How often it did.
+        version: Number of registrations.
         codecs: The codecs by class.
     """
 
@@ -49,7 +49,7 @@ _registering = threading.Lock()
 
 
 def register(kind: type, take: Callable[[Any], Any], put: Callable[[Any, Any], object]) -> None:
-    """Say how snapshots copy the state of an environment, a wrapper, or a simulator inside one.
+    """Set how snapshots copy the state of an environment, a wrapper, or a simulator inside one.
 
     Example:
         >>> import agym
@@ -58,14 +58,14 @@ def register(kind: type, take: Callable[[Any], Any], put: Callable[[Any, Any], o
         ...     def load_state(self, state): ...
         >>> agym.snapshot_codecs.register(Simulator, Simulator.save_state, Simulator.load_state)
 
-    It applies to objects of this class and its subclasses that are an environment or a wrapper, or
-    an attribute of one. All other attributes are copied as usual, unless the object is itself the
-    environment or wrapper. Workers learn of it with the snapshot.
+    The codec applies to objects of this class and its subclasses that are an environment or a
+    wrapper, or an attribute of one. Unless the object is itself the environment or wrapper, its
+    other attributes are copied as usual. Workers receive the codec with the snapshot.
 
     Args:
         kind: The class.
         take: Returns the state of an object; anything that can be pickled.
-        put: Sets it: ``put(object, state)``.
+        put: Sets the state of an object: ``put(object, state)``.
 
     Raises:
         UsageTypeError: An argument is of the wrong type.
@@ -74,14 +74,16 @@ def register(kind: type, take: Callable[[Any], Any], put: Callable[[Any, Any], o
         raise UsageTypeError(f"register({kind!r}, ...): the first argument must be a class")
     for name, function in (("take", take), ("put", put)):
         if not callable(function):
-            raise UsageTypeError(f"register({kind.__name__}): {name}={function!r} is no function")
+            raise UsageTypeError(
+                f"register({kind.__name__}): {name}={function!r} is not a function"
+            )
     codec = Codec(partial(_take_pickled, take), partial(_put_pickled, put))
     with _registering:
         learn(Registered(_here.version + 1, {**_here.codecs, kind: codec}))
 
 
 def _take_pickled(take: Callable[[Any], Any], value: Any) -> bytes:
-    """Pickle what a caller's function returns, since that may be a part of the object."""
+    """Pickle the result of a caller's function, because it may be a part of the object."""
     return dumps_by_value(take(value))
 
 
@@ -90,12 +92,12 @@ def _put_pickled(put: Callable[[Any, Any], object], value: Any, state: bytes) ->
 
 
 def registered() -> Registered:
-    """Return what was registered in this process, or learned from another."""
+    """Return the codecs that were registered in this process, or received from another."""
     return _here
 
 
 def learn(other: Registered | None) -> None:
-    """Take over what the caller's process has registered, unless it is known already."""
+    """Use the codecs that the caller's process has registered, unless they are known already."""
     global _here
     if other is not None and other.version > _here.version:
         _here = other
@@ -104,7 +106,7 @@ def learn(other: Registered | None) -> None:
 
 @cache
 def codec_of(kind: Any) -> Codec | None:
-    """Return the codec of a class: the caller's own, else agym's, else ``None``."""
+    """Return the codec of a class: the caller's, else agym's, else ``None``."""
     for parent in kind.__mro__:
         codec = _here.codecs.get(parent) or _KNOWN.get(f"{parent.__module__}.{parent.__qualname__}")
         if codec is not None:
@@ -112,7 +114,7 @@ def codec_of(kind: Any) -> Codec | None:
     return None
 
 
-# By their full names, since none of these libraries need be there.
+# By their full names, because these libraries may not be installed.
 _KNOWN = {
     "ale_py._ale_py.ALEInterface": Codec(take_ale, put_ale, draw_ale),
     "mujoco._structs.MjData": Codec(take_mujoco, put_mujoco),

@@ -1,4 +1,4 @@
-"""The state of one environment: the one description of where it is."""
+"""The state of one environment, as a value."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from agym.core.hosts.episode import Episode
 
 WayName = Literal["attributes", "methods", "actions"]
 
-# Why there is no state, and why one does not fit.
+# Why there is no state, and why a state does not fit.
 CUT_OFF = "it was replaced after a fault: step or reset it first"
-OTHER_KIND = "it was taken of another kind of environment: {}"
+OTHER_KIND = "it was taken from another kind of environment: {}"
 
 
 class Copy(NamedTuple):
-    """What was copied of an environment itself.
+    """The copy of an environment itself.
 
     Attributes:
-        way: How: its attributes; by its own methods, of a coroutine environment or a
-            ``VectorEnv``; or its actions.
-        detail: What was copied how, in a few words.
-        data: What the way has taken; a ``Record`` if these are its actions.
+        way: How it was copied: by attributes; by methods of a coroutine environment or a
+            ``VectorEnv``; or by actions.
+        detail: What was copied and how, in a few words.
+        data: The copied data; a ``Record`` for actions.
     """
 
     way: WayName
@@ -32,31 +32,31 @@ class Copy(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """The data of a copy between two processes, which only hosts need understand."""
+    """The data of a copy on its way between two processes, which only hosts unpickle."""
 
     pickled: bytes
 
 
 class EnvState(NamedTuple):
-    """Where an environment is between two steps.
+    """The state of an environment between two steps.
 
     ::
 
-        copied   it is the copy, after some actions that follow
+        copied   the environment is in the state of the copy, plus some later actions
         over     its episode ended at the observation, with these flags
         cut off  its episode was lost after the observation
         fresh    it was not reset: there is no observation
 
     Attributes:
-        episode: Its episode: phase, number, seed, options, and how the next one begins.
-        observation: The last one.
-        info: That of the same row.
+        episode: Its episode: phase, number, seed, options, and how the next episode starts.
+        observation: The last observation.
+        info: The info of the same row.
         flags: Whether the same row was terminated, and truncated.
-        copied: What was copied of the environment itself.
+        copied: The copy of the environment itself.
         actions: The actions since the copy.
         steps: Steps of the episode until the copy.
         statistics: The episode's statistics until the copy.
-        otherwise: Where it is if the copy cannot be followed, for a replacement after a fault.
+        otherwise: The state if the copy cannot be loaded, for a replacement after a fault.
     """
 
     episode: Episode
@@ -71,12 +71,12 @@ class EnvState(NamedTuple):
 
     @property
     def way(self) -> str:
-        """How it was copied, ``""`` if it is no copy."""
+        """How it was copied, ``""`` if there is no copy."""
         return "" if self.copied is None else self.copied.way
 
     @property
     def detail(self) -> str:
-        """What was copied how, in a few words."""
+        """What was copied and how, in a few words."""
         return "" if self.copied is None else self.copied.detail
 
     @property
@@ -85,10 +85,10 @@ class EnvState(NamedTuple):
         return self.copied is not None or any(self.flags)
 
     def packed(self) -> EnvState:
-        """Return it with its copy pickled, for another process.
+        """Return this state with its copy pickled, for another process.
 
         Raises:
-            Exception: It cannot be pickled.
+            Exception: The copy cannot be pickled.
         """
         copied = self.copied
         if copied is None or isinstance(copied.data, Packed):
@@ -96,7 +96,7 @@ class EnvState(NamedTuple):
         return self._replace(copied=copied._replace(data=Packed(dumps(copied.data))))
 
     def unpacked(self) -> EnvState:
-        """Return it with its copy as it was taken."""
+        """Return this state with its copy unpickled."""
         copied = self.copied
         if copied is None or not isinstance(copied.data, Packed):
             return self

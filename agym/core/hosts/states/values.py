@@ -1,12 +1,12 @@
-"""Copies of what the layers of an environment have: plain values item by item, all else pickled.
+"""Copies of the attributes of layers: plain values item by item, all others by pickling.
 
-Plain are numbers, strings, arrays, the containers of Python, and generators of random numbers, of
-which most environments consist. To copy them is several times as fast as a pickle. In both, what is
-shared within a value stays shared, arrays that show a part of another become a :class:`View` of it,
-and bit generators a :class:`RandomState`.
+Plain values are numbers, strings, arrays, Python's containers, and random number generators, of
+which most environments consist. Copying them is several times as fast as pickling. With both, an
+object that is shared within a value stays shared, an array that shows part of another becomes a
+:class:`View` of it, and a bit generator becomes a :class:`RandomState`.
 
-Layers and objects with a codec stay where they are: a pickle names their places, and whoever reads
-it says what is there.
+Layers and objects with a codec stay where they are: a pickle contains only their places, and the
+reader supplies the objects.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from numpy.random.bit_generator import ISeedSequence, ISpawnableSeedSequence
 
 from agym.core._system.pickling import ByValuePickler, dumps_by_value, is_importable
 
-# What cannot change, so that its copy is itself.
+# Immutable values, whose copy is the value itself.
 _SCALARS = {*np.sctypeDict.values()} - {np.object_, np.void}
 ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), *_SCALARS})
 
-# What has more containers, or longer ones, is left to pickle, whose loop is C.
+# Values with more containers, or longer ones, are pickled instead: pickle's loop is in C.
 MAX_ITEMS = MAX_COPIES = 32
 
 
@@ -44,8 +44,8 @@ class Memo(dict[int, Any]):
     """The copies so far, by the ``id`` of their originals.
 
     Attributes:
-        taking: A state is taken; else it is restored. Arrays that were unpickled show parts of
-            others, which does not matter.
+        taking: Whether a state is taken; otherwise it is restored. Unpickled arrays show parts of
+            others, which does not matter then.
     """
 
     def __init__(self, *, taking: bool) -> None:
@@ -60,7 +60,7 @@ class NotPlainError(Exception):
 
 
 class View(NamedTuple):
-    """An array that shares the memory of another, so that its copy shares that of the copy."""
+    """An array that shares the memory of another, so that their copies share memory, too."""
 
     base: Any
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, array: Any) -> View | None:
-        """Return what an array shows of another; ``None`` if it has memory of its own."""
+        """Return the part that an array shows of another; ``None`` if it has its own memory."""
         base = array.base
         if type(base) is not np.ndarray or base.dtype.hasobject or not base.flags.forc:
             return None
@@ -79,7 +79,7 @@ class View(NamedTuple):
         return cls(base, array.shape, array.dtype, offset, array.strides)
 
     def make(self) -> Any:
-        """Return such an array."""
+        """Return an array with this memory."""
         base = self.base if self.base.flags.c_contiguous else self.base.T
         return np.ndarray(self.shape, self.dtype, base, self.offset, self.strides)
 
@@ -90,7 +90,7 @@ class RandomState(NamedTuple):
     Attributes:
         kind: The name of its class.
         state: Its state.
-        seed: What its seed sequence is made from, and how many others that has spawned.
+        seed: The arguments of its seed sequence, and the number of its children.
     """
 
     kind: str
@@ -102,7 +102,7 @@ class RandomState(NamedTuple):
         """Return the state of a bit generator.
 
         Raises:
-            NotPlainError: Its class, or that of its seed, is not NumPy's.
+            NotPlainError: Its class, or that of its seed, is not a class of NumPy.
         """
         kind, seed = type(bits).__name__, bits.seed_seq
         if not isinstance(seed, np.random.SeedSequence | _Seed) or not hasattr(np.random, kind):
@@ -111,7 +111,7 @@ class RandomState(NamedTuple):
         return cls(kind, bits.state, made_from)
 
     def make(self) -> Any:
-        """Return such a bit generator, in a fraction of the time of NumPy's unpickling."""
+        """Return a bit generator in this state, in a fraction of the time of NumPy's unpickling."""
         bits = getattr(np.random, self.kind)(_NO_SEED)
         bits.__setstate__((self.state, _Seed(*self.seed)))
         return bits
@@ -129,7 +129,7 @@ _NO_SEED = _NoSeed()
 
 @dataclass(eq=False)
 class _Seed(ISpawnableSeedSequence):
-    """A ``SeedSequence`` that is made when it is wanted: for ``Generator.spawn``."""
+    """A ``SeedSequence`` that is created only when needed: for ``Generator.spawn``."""
 
     entropy: Any
     spawn_key: Any
@@ -155,14 +155,14 @@ def copy_plain(value: Any, memo: Memo) -> Any:
     """Return a copy of a plain value.
 
     A :class:`numpy.random.Generator` becomes a :class:`RandomState`, an array that shows a part of
-    another a :class:`View`, and the reverse.
+    another a :class:`View`, and vice versa.
 
     Args:
         value: The value.
         memo: The copies so far.
 
     Raises:
-        NotPlainError: It is not plain.
+        NotPlainError: The value is not plain.
     """
     kind: Any = type(value)
     if kind in ATOMS:
@@ -182,7 +182,7 @@ def copy_plain(value: Any, memo: Memo) -> Any:
 def is_plain_kind(kind: Any) -> bool:
     """Return whether values of a type may be plain.
 
-    That is what has a copier, and members of an enumeration that any process can import.
+    These are types with a copier, and enumerations that any process can import.
     """
     return kind in _COPIERS or (issubclass(kind, Enum) and is_importable(kind.__module__))
 
@@ -223,7 +223,7 @@ def _copy_tuple(value: tuple[Any, ...], memo: Memo) -> tuple[Any, ...]:
 
 
 def _copy_set(value: set[Any], memo: Memo) -> set[Any]:
-    # Not in the order of insertion, but a set has none to rely on.
+    # The copy may have another order, but the order of a set is undefined anyway.
     if not ATOMS.issuperset(map(type, value)):
         raise NotPlainError
     return value.copy()
@@ -253,11 +253,11 @@ _COPIERS: dict[Any, Callable[[Any, Memo], Any]] = {
 
 # ---------------------------------------------------------------- pickles
 
-# A layer, and an attribute of it, or ``""`` for the layer itself.
+# A layer's index, and the name of an attribute of it, or ``""`` for the layer itself.
 Place = tuple[int, str]
 
-# What is at a place, in the thread that reads a pickle: a persistent id of pickle's would be asked
-# for every object.
+# The function that returns the object at a place, per thread: several threads may read pickles at
+# the same time, each for another environment. (Persistent ids would cost a call for every object.)
 _reading = threading.local()
 
 
@@ -266,10 +266,10 @@ def dumps(value: Any, places: dict[int, Place]) -> bytes:
 
     Args:
         value: The value.
-        places: Of what stays, by ``id``.
+        places: The places of objects that stay, by ``id``.
 
     Raises:
-        Exception: Something in it cannot be pickled, or would lose state.
+        Exception: A part of it cannot be pickled, or would lose state.
     """
     try:
         return _dumps(_Pickler, value, places)
@@ -286,7 +286,7 @@ def _dumps(kind: Any, value: Any, places: dict[int, Place]) -> bytes:
 
 
 def loads(pickled: bytes, at: Callable[[int, str], Any]) -> Any:
-    """Return a value from :func:`dumps`; ``at`` returns what is at a place."""
+    """Return a value from :func:`dumps`; ``at`` returns the object at a place."""
     _reading.at = at
     try:
         return pickle.loads(pickled)
@@ -303,9 +303,9 @@ class _NotImportableError(Exception):
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles layers, and objects with a codec, as the places where they are found.
+    """Pickles layers, and objects with a codec, as their places.
 
-    It is four times as fast as ``ByValuePickler``, which it leaves what cannot be imported.
+    It is four times as fast as ``ByValuePickler``, which handles objects that cannot be imported.
     """
 
     places: dict[int, Place]
@@ -321,7 +321,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _SlowPickler(ByValuePickler):
-    """Does the same, with functions by value."""
+    """Does the same, and pickles functions by value."""
 
     places: dict[int, Place]
 
@@ -331,7 +331,7 @@ class _SlowPickler(ByValuePickler):
 
 
 def _reduce(obj: Any, places: dict[int, Place]) -> Any:
-    """Reduce an object whose own reduction would lose something; else ``NotImplemented``."""
+    """Reduce an object whose own reduction would lose state; else ``NotImplemented``."""
     place = places.get(id(obj))
     if place is not None:
         return _placed, place
@@ -344,7 +344,7 @@ def _reduce(obj: Any, places: dict[int, Place]) -> Any:
         with suppress(NotPlainError):
             return _make, (RandomState, *RandomState.of(obj))
     if issubclass(kind, EzPickle):  # unpickled from the arguments of its constructor
-        raise pickle.PicklingError(f"{kind.__name__} is not pickled with its state")
+        raise pickle.PicklingError(f"{kind.__name__} is pickled without its state")
     if isinstance(obj, types.ModuleType) and _is_importable(obj.__name__):
         return import_module, (obj.__name__,)
     if isinstance(obj, type) and not _is_by_name(obj):
@@ -357,11 +357,11 @@ def _make(kind: type[View | RandomState], *parts: Any) -> Any:
 
 
 def _class_of(module: str, name: str, pickled: bytes) -> Any:
-    """Return a class as it is here, or from a pickle, which would reset its attributes."""
+    """Return a class that exists here; else unpickle it, which would reset its attributes."""
     with suppress(AttributeError):
-        found = attrgetter(name)(sys.modules.get(module))
-        if isinstance(found, type):
-            return found
+        existing = attrgetter(name)(sys.modules.get(module))
+        if isinstance(existing, type):
+            return existing
     return pickle.loads(pickled)
 
 

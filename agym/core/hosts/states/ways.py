@@ -1,18 +1,18 @@
-"""The ways to copy an environment, and the proofs of which one is exact for which kind.
+"""The ways to copy an environment, and the proofs that a way is exact for a kind of environment.
 
 The first snapshot of a kind of environment (its class, wrappers and arguments) proves the ways in
-turn, and the first one that is exact is used from then on::
+turn. The first exact way is used from then on::
 
-    attributes   of all layers, those with a protocol of their own by that
+    attributes   of all layers, using the protocols of layers that have one
     attributes   of all layers, if such a protocol is not exact
     actions      of the episode, if they were recorded
 
 Hosts copy coroutine environments and ``VectorEnv`` by their own methods, without a proof.
 
-The proof needs two environments made for it. One is played to some point of an episode and copied
-to the other, which was never reset. Then both take the same actions, and must do the same, bit for
-bit: after each of many copies for a few steps, since what a copy lacks may matter only now and
-then; and after the last for longer, through resets without a seed.
+A proof needs two environments made for it. The first is played to some point of an episode and
+copied to the second, which was never reset. Then both take the same actions, and must return the
+same, bit for bit: for a few steps after each of many copies, because a missing part may matter only
+now and then; and for longer after the last copy, including resets without a seed.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Envs = Callable[[], Iterable[Any]]
 
 
 class Proof(NamedTuple):
-    """What is known of a way to copy a kind of environment.
+    """The result of a proof of a way, for one kind of environment.
 
     Attributes:
-        why: Why it is not exact, ``""`` if it is.
+        why: Why the way is not exact, ``""`` if it is.
         detail: What it copies.
-        use_protocols: Whether layers are copied by their own protocols.
+        use_protocols: Whether to use the layers' protocols.
     """
 
     why: str
@@ -52,7 +52,8 @@ class Proof(NamedTuple):
     use_protocols: bool = False
 
 
-# By kind of environment and way.
+# By kind of environment and way. The lock is held during a proof: a second thread waits for the
+# result instead of repeating a proof that may take seconds.
 _proofs: dict[Any, Proof] = {}
 _lock = threading.Lock()
 
@@ -60,16 +61,16 @@ _lock = threading.Lock()
 def kind_of(env: Any, factory: Any) -> Any:
     """Return a key: environments with equal keys and equal classes share one proof.
 
-    That is the spec with its arguments, or the factory.
+    It contains the spec with its arguments, or the factory.
     """
-    while hasattr(factory, "wrapped"):  # agym's own, around the caller's
+    while hasattr(factory, "wrapped"):  # a factory of agym around the caller's
         factory = factory.wrapped
     spec = getattr(env, "spec", None)
     what = factory if spec is None else (spec.id, spec.kwargs, spec.additional_wrappers)
     try:
         return dumps_by_value(what)
     except Exception:
-        return object()  # equal to no other's, whichever ids are used again
+        return object()  # equal to no other key, even if an id is reused
 
 
 def copy_env(
@@ -84,7 +85,7 @@ def copy_env(
     Args:
         env: The environment.
         kind: From :func:`kind_of`.
-        make: Makes one of the same kind, for a proof.
+        make: Makes another environment of the same kind, for a proof.
         used: Returns all environments of the host, for a proof.
         record: The record of its episode, if there is one.
     """
@@ -94,20 +95,20 @@ def copy_env(
     why = prove("actions", env, kind, make, used).why
     if why:
         return f"{copied}; and by its actions: {why}"
-    return Copy("actions", f"its actions, since {copied}", record.copy())
+    return Copy("actions", f"its actions, because {copied}", record.copy())
 
 
 def copy_attributes(env: Any, proof: Proof) -> Copy | str:
     """Copy the attributes of an environment, or return why that is not possible.
 
-    The proof is of the same kind of environment, perhaps of another process.
+    The proof is of the same kind of environment, perhaps from another process.
     """
     if proof.why:
         return proof.why
     try:
         data = by_attributes.take(env, use_protocols=proof.use_protocols)
         return Copy("attributes", proof.detail, data)
-    except Exception as error:  # of this environment alone
+    except Exception as error:  # only this environment fails
         return str(error)
 
 
@@ -118,7 +119,7 @@ def prove(
     make: Callable[[], Any],
     used: Envs,
 ) -> Proof:
-    """Prove a way to copy an environment, unless that was done for one of the same kind."""
+    """Prove a way to copy an environment, unless there is a proof for the same kind."""
     key = way, registered().version, kind, tuple(map(type, layers(env)))
     with _lock:
         known = _proofs.get(key)
@@ -132,7 +133,7 @@ def prove(
 
 
 def _prove_attributes(env: Any, make: Callable[[], Any], used: Envs) -> Proof:
-    """Prove attributes with the protocols of layers, then without, since those may be wrong."""
+    """Prove attributes with the protocols of layers, then without: protocols may be wrong."""
     reasons = []
     for use_protocols in (True, False) if by_attributes.has_protocol(env) else (False,):
         take = partial(_take_attributes, use_protocols=use_protocols)
@@ -150,8 +151,8 @@ def _take_attributes(env: Any, _: Record, *, use_protocols: bool) -> by_attribut
 
 # ---------------------------------------------------------------- proof by trial
 
-# How many copies are made; the steps of both together after each, and after the last; and at most
-# how many each takes alone before.
+# The number of copies; the steps of both environments after each copy, and after the last copy; and
+# the maximum steps of each alone before the next copy.
 COPIES, FEW_STEPS, MORE_STEPS, STEPS_APART = 32, 4, 50, 5
 
 
@@ -164,7 +165,7 @@ def refute(
     """Return why a way is not exact, ``""`` if it is.
 
     Args:
-        take: Returns the state of an environment, of which it also gets the record.
+        take: Returns the state of an environment, given the environment and its record.
         put: Sets the state of an environment.
         make: Makes an environment.
         used: Returns the environments in use, which must not be touched.
@@ -177,11 +178,11 @@ def refute(
                 env = make()
                 parts = {id(layer) for layer in layers(env)}
                 if known & parts:
-                    return "its factory returns an environment that is in use, and makes no other"
+                    return "its factory returns an environment in use instead of a new one"
                 known |= parts
                 made.append(env)
             return _difference(take, put, *made)
-        except (TypeError, pickle.PicklingError) as error:  # says what cannot be pickled
+        except (TypeError, pickle.PicklingError) as error:  # the text names the attribute
             return str(error)
         except Exception as error:
             return f"{type(error).__name__}: {error}"
@@ -202,14 +203,14 @@ def _difference(
         put(copied, pickle.loads(pickle.dumps(take(origin, record))))
         for step in range(FEW_STEPS if copies < COPIES else MORE_STEPS):
             action = space.sample()
-            one, other = origin.step(action), copied.step(action)
-            if not _same(one[:4], other[:4]):
-                return f"a copy went another way in step {step + 1} after it was made"
+            expected, actual = origin.step(action), copied.step(action)
+            if not _same(expected[:4], actual[:4]):
+                return f"a copy differed in step {step + 1} after it was made"
             record.actions.append(action)
-            if one[2] or one[3] or step == MORE_STEPS // 2:
+            if expected[2] or expected[3] or step == MORE_STEPS // 2:
                 observation, record = _reset(origin)
                 if not _same(observation, copied.reset()[0]):
-                    return "a copy began its next episode otherwise"
+                    return "a copy started its next episode differently"
         record = _play(origin, space, int(rng.integers(STEPS_APART)), record)
         _play(copied, space, int(rng.integers(STEPS_APART)), Record(record.start, []))
     return ""
@@ -222,7 +223,7 @@ def _reset(env: Any, **arguments: Any) -> tuple[Any, Record]:
 
 
 def _play(env: Any, space: Any, steps: int, record: Record) -> Record:
-    """Play N random steps; return the record of the last episode."""
+    """Take random steps; return the record of the last episode."""
     for _ in range(steps):
         action = space.sample()
         result = env.step(action)
@@ -232,13 +233,13 @@ def _play(env: Any, space: Any, steps: int, record: Record) -> Record:
     return record
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Return whether two results are equal to the last bit."""
-    return bool(_plain(one) == _plain(other))
+    return bool(_plain(first) == _plain(second))
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers and arrays as their bytes, so that not-a-number equals itself."""
+    """Replace numbers and arrays by their bytes, so that NaN equals itself."""
     if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Checks what a vector environment returns, and moves rows between batches.
+"""Checks the results of a vector environment, and moves rows between batches.
 
 A batch of observations is a list of arrays ``[count, *shape]``, one per leaf: first the leaves with
 a fixed size, then the others, as arrays of objects.
@@ -52,9 +52,9 @@ def check_reset(
 
 def _check_form(result: Any, form: Sequence[str], what: str) -> None:
     if not isinstance(result, tuple) or len(result) != len(form):
-        raise TypeError(f"{what} must give ({', '.join(form)})")
+        raise TypeError(f"{what} must return ({', '.join(form)})")
     if not isinstance(result[-1], dict):
-        raise TypeError(f"{what} gave an info that is no dict but {type(result[-1]).__name__}")
+        raise TypeError(f"{what} returned an info of type {type(result[-1]).__name__}, not a dict")
 
 
 def check_observations(
@@ -66,7 +66,7 @@ def check_observations(
         layout: The layout of one observation.
         batch: Arrays nested like the space, sequences for leaves without a fixed size.
         counts: The permitted numbers of environments.
-        what: What returned it, for messages.
+        what: The name of the method, for messages.
 
     Raises:
         ValueError: Nesting, shape or number of environments do not fit.
@@ -76,10 +76,10 @@ def check_observations(
         leaves = layout.flatten(batch)
         count = len(leaves[0]) if leaves else counts[0]
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ValueError(f"{what} gave observations that do not fit: {error!r}") from error
+        raise ValueError(f"{what} returned observations that do not fit: {error!r}") from error
     if count not in counts:
         raise ValueError(
-            f"{what} gave observations of {count} environments where"
+            f"{what} returned observations of {count} environments where"
             f" {' or '.join(map(str, dict.fromkeys(counts)))} are expected"
         )
     columns: list[Array] = []
@@ -88,18 +88,18 @@ def check_observations(
         assert leaf.dtype is not None
         if array.shape != (count, *leaf.shape):
             raise ValueError(
-                f"{what} gave observations{leaf.path} of shape {array.shape} where its space"
-                f" wants {(count, *leaf.shape)}"
+                f"{what} returned observations{leaf.path} of shape {array.shape} where its space"
+                f" requires {(count, *leaf.shape)}"
             )
         if not np.can_cast(array.dtype, leaf.dtype, "same_kind"):
             raise TypeError(
-                f"{what} gave observations{leaf.path} of dtype {array.dtype} where its space"
-                f" wants {leaf.dtype}"
+                f"{what} returned observations{leaf.path} of dtype {array.dtype} where its space"
+                f" requires {leaf.dtype}"
             )
         columns.append(array)
     for i in layout.objects:
         if len(leaves[i]) != count:
-            raise ValueError(f"{what} gave observations of unequal numbers of environments")
+            raise ValueError(f"{what} returned observations of unequal numbers of environments")
         column = np.empty(count, object)
         for k, value in enumerate(leaves[i]):  # NumPy would make one array of equal sequences
             column[k] = copy_value(value)

@@ -1,8 +1,8 @@
 """Calls, attributes and rendering of a vector environment: one value per environment.
 
-If a vector environment has ``call``, ``get_attr`` and ``set_attr``, as Gymnasium's own do, each of
-its environments returns a value. Any other is treated as one VectorEnv, whose attributes are shared
-by all of its environments.
+If a vector environment has ``call``, ``get_attr`` and ``set_attr``, as Gymnasium's own have, each
+of its environments returns a value. Any other is treated as one VectorEnv, whose attributes are
+shared by all of its environments.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ def options_of_all(options: Options, ids: range) -> dict[str, Any] | None:
     """Return the options of a reset, which must be the same for all environments of a VectorEnv.
 
     Raises:
-        UsageError: They differ.
+        UsageError: The options differ.
     """
     if not isinstance(options, PerEnvOptions):
         return options
     first = options.get(ids[0])
     if any(options.get(slot) != first for slot in ids):
         raise UsageError(
-            f"{name_range(ids)} are one VectorEnv, which takes the same options for all of them:"
-            " give all the same"
+            f"{name_range(ids)} are one VectorEnv: pass the same options for all of them"
         )
     return first
 
 
 def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
-    """Render all environments; ``ids`` says whether ``render`` must be called with their ids.
+    """Render all environments; ``ids`` tells whether to call ``render`` with their ids.
 
     Raises:
         ValueError: The number of frames is not ``count``.
@@ -47,12 +46,12 @@ def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
     if frames is None:  # no render mode, or a window
         return [None] * count
     if len(frames) != count:
-        raise ValueError(f"render gave {len(frames)} frames for {count} environments")
+        raise ValueError(f"render returned {len(frames)} frames for {count} environments")
     return list(frames)
 
 
 def call(env: Any, count: int, message: Call) -> Sequence[Any]:
-    """Call a method or read an attribute. A function acts as a method that ``env`` lacks."""
+    """Call a method or read an attribute. A function is called like a method of ``env``."""
     name, arguments, keywords = message.arguments(0)
     if callable(name):
         return [name(env, *arguments, **keywords)] * count
@@ -98,7 +97,7 @@ def assign(env: Any, name: str, values: list[Any], *, create: bool) -> Sequence[
 def _layer(env: Any, name: str) -> Any:
     """Return the outermost wrapper that has an attribute, else the innermost environment.
 
-    Wrappers of vector environments do not look attributes up in what they wrap.
+    Wrappers of vector environments do not look up attributes in the environment that they wrap.
     """
     first = name.partition(".")[0]
     while env is not env.unwrapped and (first == "unwrapped" or not hasattr(env, first)):
@@ -108,5 +107,5 @@ def _layer(env: Any, name: str) -> Any:
 
 def _each(values: Any, count: int, name: str) -> Sequence[Any]:
     if not isinstance(values, list | tuple) or len(values) != count:
-        raise ValueError(f"{name!r} gave no value for each of {count} environments")
+        raise ValueError(f"{name!r} did not return one value for each of {count} environments")
     return values

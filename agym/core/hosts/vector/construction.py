@@ -1,6 +1,6 @@
-"""Construction of ``gymnasium.vector.VectorEnv`` objects, and what is known of them.
+"""Construction of ``gymnasium.vector.VectorEnv`` objects, and their known capabilities.
 
-A VectorEnv cannot be asked what it can do beyond Gymnasium's base class, so everything known of
+Gymnasium's base class has no way to ask a VectorEnv for its capabilities. So all knowledge about
 particular ones (Gymnasium's, ALE's, EnvPool's, agym's rule books) is in this file: see
 :class:`Traits`.
 """
@@ -32,7 +32,7 @@ MODE_KEYWORD = "autoreset_mode"
 
 @dataclass(frozen=True)
 class VectorFactory:
-    """Makes one VectorEnv with as many environments as a worker has.
+    """Makes one VectorEnv with the environments of a worker.
 
     ``build`` is a class or function that takes ``num_envs=``, or a registered spec.
     """
@@ -43,18 +43,18 @@ class VectorFactory:
     def __call__(self, num_envs: int = 1, first: int = 0, mode: AutoresetMode | None = None) -> Any:
         """Make a VectorEnv whose environments have ids from ``first`` on.
 
-        ``mode`` is the wanted autoreset mode, passed on if the constructor takes one.
+        ``mode`` is the requested autoreset mode, passed on if the constructor has a parameter.
         """
         keywords = {"num_envs": num_envs, **self.keywords}
         seed = keywords.get("seed")
         if isinstance(seed, int) and first:
-            # Environment i gets seed + i, as in Gymnasium, so that no two workers have equal seeds.
+            # Environment i gets seed + i, as in Gymnasium, so that no two workers share seeds.
             keywords["seed"] = seed + first
         parameter = self.parameters.get(MODE_KEYWORD)
-        # The host itself repeats the rows of finished environments, in any mode, and ALE has no
-        # DISABLED. Only agym's rule books leave a finished game, and its random numbers, as it is.
-        held = mode is AutoresetMode.DISABLED and not _is_rule_book(self._creator)
-        if parameter is not None and not held and mode not in (None, _mode(parameter.default)):
+        # The host repeats the rows of finished environments itself, in any mode, and ALE has no
+        # DISABLED. Only agym's rule books leave a finished game, and its random numbers, unchanged.
+        by_host = mode is AutoresetMode.DISABLED and not _is_rule_book(self._creator)
+        if parameter is not None and not by_host and mode not in (None, _mode(parameter.default)):
             keywords.setdefault(MODE_KEYWORD, mode)
         copies = self.parameters.get("copy")
         if copies is not None and copies.default is True:
@@ -64,8 +64,8 @@ class VectorFactory:
         if first and _known_of(env) is ENVPOOL and not isinstance(seed, int):
             env.close()
             raise UsageError(
-                f"{type(env).__name__} gets its seed from its constructor alone, so all workers"
-                " would play the same: pass seed=, to which each worker adds its first environment"
+                f"{type(env).__name__} gets its seed only from its constructor, so all workers"
+                " would have the same episodes: pass seed=; each worker adds its first environment"
             )
         return env
 
@@ -76,7 +76,7 @@ class VectorFactory:
         return self.build
 
     def takes(self, keyword: str) -> bool:
-        """Return whether a keyword may be passed, as far as the signature tells."""
+        """Return whether a keyword may be passed, according to the signature."""
         parameters = self.parameters
         kinds = {parameter.kind for parameter in parameters.values()}
         return keyword in parameters or not parameters or inspect.Parameter.VAR_KEYWORD in kinds
@@ -100,15 +100,15 @@ class VectorFactory:
 
 @dataclass(frozen=True)
 class ExistingFactory:
-    """Returns a vector environment that the caller made, once."""
+    """Returns a vector environment that the caller made; works once."""
 
     env: list[Any]
 
     def __call__(self, **_: Any) -> Any:
         if not self.env:
             raise UsageError(
-                "a VectorEnv that was made by the caller cannot be made again: give agym a class"
-                " or a factory that takes num_envs="
+                "a VectorEnv that the caller made cannot be made again: pass a class or a factory"
+                " that takes num_envs="
             )
         return self.env.pop()
 
@@ -119,16 +119,16 @@ class Traits:
 
     Attributes:
         mode: Its autoreset mode.
-        reset_mask: It resets some environments by ``options={"reset_mask": ...}``.
-        seeds: How it takes seeds that are not consecutive: ``"list"`` (an entry per environment, as
-            Gymnasium's own), ``"array"`` (one per environment that is reset, as ALE's), ``"none"``
-            if it only takes an integer.
-        renders_ids: ``render`` takes ``env_ids``, and returns one frame without (EnvPool).
-        compiled: It takes actions only in the dtype of their space (ALE, EnvPool).
+        reset_mask: It resets some environments with ``options={"reset_mask": ...}``.
+        seeds: The form of seeds that are not consecutive: ``"list"`` (an entry per environment, as
+            in Gymnasium), ``"array"`` (an entry per environment that is reset, as in ALE), or
+            ``"none"`` if it only accepts an integer.
+        renders_ids: ``render`` accepts ``env_ids``, and returns one frame without (EnvPool).
+        compiled: It accepts actions only in the dtype of their space (ALE, EnvPool).
         rule_book: It is one of agym's rule books. These step in two halves: ``play(actions)``,
-            which it does not keep, and ``show_into(observations, rewards, terminated, truncated,
-            finals)``, which writes the results into arrays of the caller and returns the info.
-            Under DISABLED, a step leaves finished environments as they are.
+            which does not keep the actions, and ``show_into(observations, rewards, terminated,
+            truncated, finals)``, which writes the results into the caller's arrays and returns the
+            info. Under DISABLED, a step leaves finished environments unchanged.
     """
 
     mode: AutoresetMode
@@ -146,35 +146,35 @@ class Traits:
             UsageError: It does not declare its autoreset mode.
         """
         mode = _mode(getattr(env.unwrapped, MODE_KEYWORD, None))
-        # ALE writes its mode into the dict of the base class, which others share.
+        # ALE writes its mode into the dict of the base class, which other classes share.
         if mode is None and env.metadata is not VectorEnv.metadata:
             mode = _mode(env.metadata.get(MODE_KEYWORD))
         if mode is None:
             raise UsageError(
-                f"{type(env).__name__} does not say what follows an episode's end: give it"
+                f"{type(env).__name__} does not declare its autoreset mode: give it"
                 f" metadata={{{MODE_KEYWORD!r}: gymnasium.vector.AutoresetMode...}}"
             )
         traits = cls(mode, **_known_of(env), rule_book=env is env.unwrapped and _is_rule_book(env))
         # Gymnasium's definition of DISABLED requires it.
         return replace(traits, reset_mask=True) if mode is AutoresetMode.DISABLED else traits
 
-    def unsupported_mode(self, asked: AutoresetMode, name: str) -> str | None:
+    def unsupported_mode(self, requested: AutoresetMode, name: str) -> str | None:
         """Return why an ``autoreset`` mode is not available, ``None`` if it is."""
-        held = asked is AutoresetMode.DISABLED
-        by_mask = asked is AutoresetMode.SAME_STEP and self.reset_mask
-        if asked is self.mode or held or by_mask:
+        by_host = requested is AutoresetMode.DISABLED
+        by_mask = requested is AutoresetMode.SAME_STEP and self.reset_mask
+        if requested is self.mode or by_host or by_mask:
             return None
         return (
-            f"{name} has autoreset_mode={self.mode.name}, and cannot do what"
-            f" autoreset={name_of(asked)!r} wants:"
-            f" take autoreset={name_of(self.mode)!r} or backend='process'"
+            f"{name} has autoreset_mode={self.mode.name}, which does not allow"
+            f" autoreset={name_of(requested)!r}:"
+            f" use autoreset={name_of(self.mode)!r} or backend='process'"
         )
 
     def seed_argument(self, seeds: SeedList | None, mask: Array) -> Any:
-        """Convert the seeds of a reset to the form that the VectorEnv takes.
+        """Convert the seeds of a reset to the form that the VectorEnv accepts.
 
-        There is one per environment, or none at all; ``mask`` are those that are reset. Seeds that
-        it does not take have been refused before, see :meth:`unsupported_reset`.
+        There is a seed per environment, or none at all; ``mask`` selects the environments that are
+        reset. Seeds that it does not accept were refused before, see :meth:`unsupported_reset`.
         """
         if seeds is None:
             return None
@@ -188,17 +188,17 @@ class Traits:
     def unsupported_reset(self, whole: bool, seeds: SeedList | None) -> str | None:
         """Return why some environments of one VectorEnv cannot be reset with these seeds."""
         if not whole and not self.reset_mask:
-            return "are one VectorEnv, which is not known to reset some of them: reset all of them"
+            return "are one VectorEnv, which cannot reset only some of them: reset all of them"
         seeded = seeds is not None and any(seed is not None for seed in seeds)
         if not seeded or self.seeds != "none" or (whole and is_consecutive(seeds or [])):
             return None
         return (
-            "are one VectorEnv, which takes an integer as seed of all of them: reset all of them"
-            " with one integer, which gives environment i seed + i"
+            "are one VectorEnv, which accepts one integer as the seed of all of them: reset all of"
+            " them with an integer; environment i gets seed + i"
         )
 
 
-# What is known of the classes of other libraries, by the beginning of their modules' names.
+# Known traits of other libraries' classes, by the start of their modules' names.
 GYMNASIUM: Final = {"reset_mask": True, "seeds": "list"}
 ALE: Final = {"reset_mask": True, "seeds": "array", "compiled": True}
 ENVPOOL: Final = {"reset_mask": True, "renders_ids": True, "compiled": True}
@@ -211,7 +211,7 @@ KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def _known_of(env: Any) -> Mapping[str, Any]:
-    """Return the traits that the class of an environment implies, else those that it declares."""
+    """Return the traits that an environment's class implies, else the ones that it declares."""
     for base in type(env.unwrapped).__mro__:
         for module, traits in KNOWN.items():
             if base.__module__.startswith(module):
@@ -224,7 +224,7 @@ def _known_of(env: Any) -> Mapping[str, Any]:
 
 
 def _is_rule_book(program: Any) -> bool:
-    """Return whether a class, or an environment, is of one of agym's rule books."""
+    """Return whether a class, or an environment, is one of agym's rule books."""
     return bool(getattr(program, "same_games", False))
 
 
@@ -235,7 +235,7 @@ def is_consecutive(seeds: SeedList) -> bool:
 
 
 def check_vector(env: Any, num_envs: int) -> None:
-    """Check what a factory made.
+    """Check the result of a factory.
 
     Raises:
         UsageError: It is not a vector environment, or its ``num_envs`` or ``batch_size`` is wrong.
@@ -243,23 +243,23 @@ def check_vector(env: Any, num_envs: int) -> None:
     name = type(env).__name__
     if not hasattr(env, "num_envs") or not hasattr(env, "single_observation_space"):
         raise UsageError(
-            f"{name} is no gymnasium.vector.VectorEnv, which backend='vector' takes: take"
-            " backend='process', or another one, for single environments"
+            f"{name} is not a gymnasium.vector.VectorEnv, which backend='vector' requires: use"
+            " another backend, such as 'process', for single environments"
         )
     if env.num_envs != num_envs:
         raise UsageError(
-            f"{name} has num_envs={env.num_envs}, and num_envs={num_envs} was asked of its"
-            " constructor: use that number"
+            f"{name} has num_envs={env.num_envs}, but its constructor was called with"
+            f" num_envs={num_envs}: use that number"
         )
     for layer in (env, env.unwrapped):
-        config = getattr(layer, "config", None)  # EnvPool's is a dict
+        config = getattr(layer, "config", None)  # in EnvPool, a dict
         size = config.get("batch_size") if isinstance(config, Mapping) else None
         size = getattr(layer, "batch_size", None) or size
         if size and size != num_envs:
             raise UsageError(
                 f"{name} has batch_size={size}, but agym steps all {num_envs} environments of a"
-                " VectorEnv together: leave batch_size out. With workers=N, which makes N smaller"
-                f" VectorEnvs, recv(min_envs={size}) gives the first that are done"
+                " VectorEnv together: omit batch_size. With workers=N, there are N smaller"
+                f" VectorEnvs, and recv(min_envs={size}) returns the first that are done"
             )
 
 
@@ -276,7 +276,7 @@ def describe_vector(env: Any) -> Description:
 
 
 def _mode(value: Any) -> AutoresetMode | None:
-    """Parse a mode, which older environments declare as text."""
+    """Parse a mode, which older environments declare as a string."""
     try:
         return AutoresetMode(value)
     except ValueError:

@@ -1,16 +1,16 @@
 """VectorHost: the environments of one worker as one VectorEnv, a ``gymnasium.vector.VectorEnv``.
 
 It steps, resets, renders and closes them together, and copies whole batches between the VectorEnv
-and the slot table, one copy per leaf. Some rows are not what the VectorEnv returned::
+and the slot table, one copy per leaf. Some rows do not come from the VectorEnv::
 
     actions --> VectorEnv.step --> batch --> rows <-- reset by the host: DUE, not by the VectorEnv
                                                ^
                                                '----- repeated: HELD, or CUT off by a fault
 
-Which rows these are follows from the phases of the environments (``hosts/episode.py``). They do not
-depend on the VectorEnv's own mode: it continues held environments too, and the results are ignored.
-In Gymnasium's mode ``DISABLED`` they are reset before its next step, since finished environments
-must not be stepped, unless the VectorEnv leaves them as they are.
+The phases of the environments decide which rows these are (``hosts/episode.py``). They do not
+depend on the VectorEnv's mode: it also steps environments on hold, and the results are ignored. In
+Gymnasium's mode ``DISABLED``, finished environments must not be stepped, so the host resets them
+before the next step, unless the VectorEnv leaves them unchanged.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ from agym.core.protocol.typing import Array, Info
 from agym.core.protocol.value_copies import copy_info, copy_value
 from agym.errors import SnapshotError, UsageError
 
-# One for each environment; empty if none has any.
+# One info per environment; empty if all infos are empty.
 Infos = Sequence[Info]
 
 NO_STATE = (
-    "{} has no get_state(index) and set_state(index, state), which give the state of one game"
+    "{} has no get_state(index) and set_state(index, state) to copy the state of one environment"
 )
 
 
@@ -71,10 +71,10 @@ class VectorHost:
     """Runs one vector environment.
 
     Attributes:
-        found: What the environment can do, once it is made.
+        known_traits: The capabilities of the VectorEnv, once it is made.
     """
 
-    found: Traits | None = None
+    known_traits: Traits | None = None
     _env: Any = None
 
     def __init__(
@@ -90,9 +90,9 @@ class VectorHost:
     ) -> None:
         """Store the arguments; :class:`~agym.core.hosts.base.Host` describes most of them.
 
-        The first factory makes the VectorEnv. ``guard`` is held while rows of the table are
-        written. Infos are returned all or not at all; with ``vector_infos`` as the VectorEnv
-        returns them, where that is possible.
+        The first factory makes the VectorEnv. ``guard`` is entered while rows of the table are
+        written. Infos are returned all or not at all; with ``vector_infos`` in the form of the
+        VectorEnv, if possible.
         """
         self.first = first
         self.stop = first + len(factories)
@@ -105,34 +105,34 @@ class VectorHost:
         self._vector_infos = vector_infos and not infos.active
         self._guard = guard or nullcontext()
         self._count = len(factories)
-        self._no_infos: Infos = [{}] * self._count  # made once, since there may be a million
-        # Those of the latest rows, for snapshots.
+        self._no_infos: Infos = [{}] * self._count  # made once, because there may be a million
+        # The infos of the latest rows, for snapshots.
         self._infos = [*self._no_infos]
         self._payload = Payload()
         # By environment, the info that ended an episode, under same-step autoreset.
         self._finals: dict[int, Info] = {}
         self._resetting = False
         self._injected_faults: list[InjectedFault] = []
-        # How many episodes of each environment have begun.
+        # The number of episodes of each environment that have started.
         self._numbers = np.zeros(self._count, np.int64)
         self._forget()
 
     def _forget(self) -> None:
         """Reset the state of the episodes, for a new VectorEnv."""
-        self._began = False
+        self._started = False
         self._phases = np.full(self._count, Phase.RUNNING, np.int8)
-        # Environments whose episode ended with the VectorEnv's last step, as the VectorEnv knows.
+        # Environments whose episode ended in the VectorEnv's last step, from its point of view.
         self._over = np.zeros(self._count, bool)
-        # The rows that HELD and CUT environments repeat, but for their rewards.
+        # The rows that HELD and CUT environments repeat, except for their rewards.
         self._kept: list[Array] = []
 
     # ---------------------------------------------------------------- life
 
     @property
     def traits(self) -> Traits:
-        """What the environment can do."""
-        assert self.found is not None
-        return self.found
+        """The capabilities of the VectorEnv."""
+        assert self.known_traits is not None
+        return self.known_traits
 
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         try:
@@ -145,7 +145,7 @@ class VectorHost:
         factory: Any = self._factories[0]
         self._env = factory(num_envs=self._count, first=self.first, mode=self._autoreset)
         check_vector(self._env, self._count)
-        self.found = Traits.of(self._env)
+        self.known_traits = Traits.of(self._env)
         reason = self.traits.unsupported_mode(self._autoreset, type(self._env).__name__)
         if reason is not None:
             raise UsageError(reason)
@@ -156,7 +156,7 @@ class VectorHost:
         self._meter = Meter(table.gauges, self.first)
         self._rows = Rows(table, self.first, self.stop)
         # Leaves of observations without a fixed size, which are not in the table: of the latest
-        # rows, and of those that ended episodes under same-step autoreset.
+        # rows, and of the rows that ended episodes under same-step autoreset.
         objects = range(len(self._layout.objects))
         self._objects_here = [np.empty(self._count, object) for _ in objects]
         self._final_objects = [np.empty(self._count, object) for _ in objects]
@@ -174,10 +174,10 @@ class VectorHost:
     # ---------------------------------------------------------------- operations
 
     def run(self, operation: Operation) -> Completion:
-        """Run one operation; what the VectorEnv raises is in the completion."""
+        """Run one operation; the VectorEnv's exceptions are in the completion."""
         _, start, stop, message = operation
         self._payload, self._finals, self._resetting = Payload(), {}, False
-        begun = clock()
+        started = clock()
         try:
             if isinstance(message, Step):
                 self._step(message)
@@ -186,11 +186,11 @@ class VectorHost:
                 if values is not None:
                     for slot in range(start, stop):
                         self._payload.values[slot] = values[slot - self.first]
-                self._meter.did(message.name, stop - start, begun)
+                self._meter.did(message.name, stop - start, started)
         except self._catch as error:
             action = self._batch(message.parts) if isinstance(message, Step) else None
             name = "reset" if self._resetting else message.name
-            if message.writes_rows:  # a VectorEnv does not say which environment failed
+            if message.writes_rows:  # a VectorEnv does not tell which environment failed
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
             self._payload = Payload(problems=[failure])
@@ -224,7 +224,7 @@ class VectorHost:
         return assign(self._env, message.attribute, message.assigned, create=message.create)
 
     def _close_env(self, operation: Operation) -> None:
-        self._payload.problems += self.close()  # the only one of its VectorEnv
+        self._payload.problems += self.close()  # the only environment of its VectorEnv
 
     def _inject(self, operation: Operation) -> None:
         self._injected_faults += operation.message.values or ()
@@ -232,11 +232,11 @@ class VectorHost:
     # ---------------------------------------------------------------- step
 
     def _step(self, step: Step) -> None:
-        timed = self._meter.begin(self.first, self.stop, whole=True)
+        timed = self._meter.start(self.first, self.stop, whole=True)
         started = clock()
         rows, phases = self._plane(step.plane), self._phases
         new_episodes = phases == Phase.DUE
-        reset = new_episodes & ~self._over  # the VectorEnv does not reset these by itself
+        reset = new_episodes & ~self._over  # the VectorEnv does not reset these itself
         repeated = phases >= Phase.HELD
         replaced = reset | repeated
         infos: Infos = []
@@ -253,9 +253,9 @@ class VectorHost:
             new_episodes |= ended
         if ended.any() or phases.any():
             self._phases = self._rule.table[phases, ended.astype(np.int8)]
-            held = (self._phases == Phase.HELD) & ~repeated
-            if held.any():
-                write(self._rows_to_repeat, held, rows.columns, held)
+            on_hold = (self._phases == Phase.HELD) & ~repeated
+            if on_hold.any():
+                write(self._rows_to_repeat, on_hold, rows.columns, on_hold)
         if new_episodes.any():
             self._count_episodes(new_episodes)
         self._payload.objects = self._objects_of(rows.observations)
@@ -266,9 +266,9 @@ class VectorHost:
         self._meter.end(self._count, timed=timed)
 
     def _batch(self, parts: Sequence[Any] | None) -> Any:
-        """Return the actions in the form that the VectorEnv takes; copies, if it may keep them.
+        """Return the actions in the VectorEnv's form; copies, if it may keep them.
 
-        ``parts`` are those without a fixed size.
+        ``parts`` are the actions without a fixed size.
         """
         layout = self.table.action
         if parts and type(parts[0]) is GivenAction:
@@ -288,7 +288,7 @@ class VectorHost:
         traits = self.traits
         if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
             self._reset_env(self._over)
-        # Infos stay in vector form, if the VectorEnv does all that follows an episode's end.
+        # Infos stay in vector form if the VectorEnv does everything after an episode's end.
         vector_form = self._vector_infos and traits.mode is self._autoreset and not replaced.any()
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
         actions = self._batch(step.parts)
@@ -316,7 +316,7 @@ class VectorHost:
         return split_info(info, self._count)
 
     def _take_vector_infos(self, info: Info, ended: Array | None) -> VectorInfos | None:
-        """Return infos in vector form, if they have it and nothing in them is read here.
+        """Return infos in vector form, if possible and if the host need not read them.
 
         ``ended`` are the environments that the VectorEnv has reset, if any.
         """
@@ -332,15 +332,17 @@ class VectorHost:
         return None if columns is None else VectorInfos(self._count, columns)
 
     def _take_finals(self, info: Info, ended: Array, rows: Plane, *, written: bool) -> Infos:
-        """Return the infos of a step after which the VectorEnv has reset what ``ended``.
+        """Return the infos of a step after which the VectorEnv has reset the ``ended`` ones.
 
-        The last observations and infos of these episodes are the final ones under same-step
-        autoreset, else those of this step. ``written`` says that the VectorEnv has written the
-        observations.
+        Under same-step autoreset, the last observations and infos of these episodes are the final
+        ones; otherwise they belong to this step. ``written`` tells that the VectorEnv has written
+        the observations.
         """
         batch = info.pop("final_obs", None)
         if batch is None and not written:
-            raise ValueError("step gave no info['final_obs'], as AutoresetMode.SAME_STEP wants")
+            raise ValueError(
+                "step returned no info['final_obs'], which AutoresetMode.SAME_STEP requires"
+            )
         last_infos = split_info(info.pop("final_info", {}), self._count) or self._no_infos
         info.pop("_final_obs", None)
         info.pop("_final_info", None)
@@ -361,7 +363,7 @@ class VectorHost:
         return infos
 
     def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
-        """Write kept rows, without reward; return the infos without theirs."""
+        """Write kept rows, without reward; return the infos with these environments' emptied."""
         with self._guard:
             write(rows.columns, repeated, self._kept, repeated)
             rows.rewards[repeated] = 0.0
@@ -369,13 +371,13 @@ class VectorHost:
 
     def _reset_now(self, ended: Array, replaced: Array, rows: Plane, infos: Infos) -> Infos:
         """Apply same-step autoreset: reset what the VectorEnv has not, and keep the final rows."""
-        left = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
-        if left.any():
+        by_host = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
+        if by_host.any():
             with self._guard:
-                write(rows.final, left, rows.observations, left)
-            for i in np.flatnonzero(left).tolist() if infos else ():
+                write(rows.final, by_host, rows.observations, by_host)
+            for i in np.flatnonzero(by_host).tolist() if infos else ():
                 self._finals[self.first + i] = infos[i]
-            infos = self._reset_rows(left, rows, infos)
+            infos = self._reset_rows(by_host, rows, infos)
         self._payload.final_objects = self._objects_of(rows.final, ended)
         return infos
 
@@ -411,16 +413,16 @@ class VectorHost:
         seeds: SeedList | None = None,
         options: dict[str, Any] | None = None,
     ) -> Infos:
-        """Reset environments, and write their observations; return the infos with theirs."""
+        """Reset environments, and write their observations; return the updated infos."""
         count, columns, reset_infos = self._reset_env(mask, seeds, options)
         chosen = np.flatnonzero(mask)
-        # For some of the environments, a VectorEnv may return all rows, as Gymnasium's do, or only
-        # theirs.
-        given = chosen if count == self._count else np.arange(len(chosen))
+        # If only some environments are reset, a VectorEnv may return all rows, as Gymnasium's do,
+        # or only the rows of these environments.
+        source = chosen if count == self._count else np.arange(len(chosen))
         with self._guard:
-            write(rows.observations, chosen, columns, given)
+            write(rows.observations, chosen, columns, source)
         each = reset_infos or self._no_infos
-        pairs = zip(chosen.tolist(), given.tolist(), strict=True)
+        pairs = zip(chosen.tolist(), source.tolist(), strict=True)
         return self._with(infos, {i: each[k] for i, k in pairs})
 
     def _reset_env(
@@ -431,13 +433,13 @@ class VectorHost:
         Args:
             mask: The environments, ``bool[count]``.
             seeds: A seed or ``None`` for each environment.
-            options: Options, by default those of the last explicit reset.
+            options: Options, by default the options of the last explicit reset.
 
         Returns:
-            For how many environments it returned something; their observations and infos.
+            The number of environments for which it returned rows; their observations and infos.
         """
         chosen = np.flatnonzero(mask).tolist()
-        if not self._began:  # the first reset is of all, even if some results are discarded
+        if not self._started:  # the first reset must be of all, even if some results are dropped
             mask = np.ones_like(mask)
         options = copy.deepcopy(options or self._episodes[chosen[0]].options)
         if not mask.all():
@@ -448,12 +450,12 @@ class VectorHost:
         counts = (self._count, len(chosen))
         count, columns, info = check_reset(self._layout, result, counts)
         infos = split_info(info, count)
-        self._resetting, self._began = False, True
+        self._resetting, self._started = False, True
         self._over = self._over & ~mask
         return count, columns, infos
 
     def _seeds_of(self, chosen: list[int], seeds: SeedList | None) -> SeedList | None:
-        """Return the seeds of a reset, by default those for replacements after a fault."""
+        """Return the seeds of a reset, by default the seeds for replacements after a fault."""
         reseeds: list[int | None] = [None] * self._count
         for i in chosen:
             reseeds[i], self._episodes[i].reseed = self._episodes[i].reseed, None
@@ -462,13 +464,13 @@ class VectorHost:
         first = reseeds[chosen[0]]
         if first is None or self.traits.seeds != "none":
             return None if first is None else reseeds
-        # One integer, which is of all of them.
+        # One integer applies to all environments, so all of them must be reset.
         return [*range(first, first + self._count)] if len(chosen) == self._count else None
 
     # ---------------------------------------------------------------- states
 
     def _save(self, operation: Operation) -> Sequence[EnvState | str]:
-        """Return the states of environments, if the VectorEnv gives them."""
+        """Return the states of environments, if the VectorEnv can copy them."""
         message = cast(Save, operation.message)
         name = type(self._env).__name__
         saved: list[EnvState | str] = [NO_STATE.format(name)] * self._count
@@ -482,18 +484,18 @@ class VectorHost:
             episode = self._episodes[i].copy()
             episode.phase, episode.number = Phase(self._phases[i]), int(self._numbers[i])
             data = self._env.get_state(i), bool(self._over[i])
-            copied = Copy("methods", f"what {name} returns as its state", data)
+            copied = Copy("methods", f"the state that {name} returns", data)
             observation, flags = self.table.row(plane, slot, [])
             saved[i] = EnvState(episode, observation, copy_info(self._infos[i]), flags, copied)
         return saved
 
     def _load(self, operation: Operation) -> Sequence[str | None] | None:
-        """Continue environments from states; or replace a VectorEnv, whose episodes are lost."""
+        """Continue environments from states; or replace a VectorEnv, which loses its episodes."""
         message = cast(Load, operation.message)
         if message.plane is None:
             self._replace(message)
             return [""] * self._count
-        if not self._began:
+        if not self._started:
             self._reset_env(np.ones(self._count, bool))
         rows = self._plane(message.plane)
         for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
@@ -517,7 +519,7 @@ class VectorHost:
         return None
 
     def _replace(self, message: Load) -> None:
-        """Make another VectorEnv, unless this one is fresh; its environments are cut off."""
+        """Make another VectorEnv, unless this one is new; its environments are cut off."""
         if message.remakes:
             with suppress(self._catch):
                 self._env.close()
@@ -550,7 +552,7 @@ class VectorHost:
     # ---------------------------------------------------------------- rows and infos
 
     def _plane(self, number: int) -> Plane:
-        """Return the rows of a plane, in which observations have all of their leaves."""
+        """Return the rows of a plane, with all leaves of observations."""
         rows = self._rows.plane(number, self.first, self.stop)
         if not self._layout.objects:
             return rows
@@ -561,7 +563,7 @@ class VectorHost:
 
     @property
     def _rows_to_repeat(self) -> list[Array]:
-        """The kept rows, for writing. Many runs never need their memory."""
+        """The kept rows, for writing; allocated on first use, because many runs need none."""
         if not self._kept:
             self._kept = [np.empty_like(column) for column in self._plane(0).columns]
         return self._kept
@@ -583,7 +585,7 @@ class VectorHost:
             rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
 
     def _with(self, infos: Infos, changed: dict[int, Info]) -> Infos:
-        """Return infos with those of some environments replaced."""
+        """Return infos in which those of some environments are replaced."""
         if not infos and not any(changed.values()):
             return infos
         each = [*infos] or [{} for _ in range(self._count)]
@@ -594,12 +596,12 @@ class VectorHost:
     def _put_infos(self, infos: Infos) -> None:
         if isinstance(infos, VectorInfos):
             if infos.columns:
-                self._payload.vector_infos[self.first] = infos.copy()  # the caller's to change
+                self._payload.vector_infos[self.first] = infos.copy()  # the caller may change it
             return
         for slot, info in [*enumerate(infos, self.first), *self._finals.items()]:
             self._meter.spent(slot, info)
         for slot, info in enumerate(self._filter.running(infos), self.first):
-            if self.first and "env_id" in info:  # a VectorEnv counts its own from 0
+            if self.first and "env_id" in info:  # a VectorEnv counts its environments from 0
                 info["env_id"] += self.first
             if info:
                 self._payload.infos[slot] = info
@@ -608,4 +610,4 @@ class VectorHost:
 
     def _count_episodes(self, mask: Array) -> None:
         self._numbers += mask
-        self._meter.begin_episodes(self.first, mask)
+        self._meter.count_episodes(self.first, mask)

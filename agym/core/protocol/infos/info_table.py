@@ -1,18 +1,18 @@
 r"""Infos in the slot table: infos that consist of numbers need no message.
 
-A row has room for one info in each plane, and a word with the id of the schema it was written by, 0
-for none. A host derives a schema when it first meets such an info, writes by it from then on, and
-announces it once, with the completion in which it is first used::
+A row has room for one info in each plane, and a word with the id of the info's schema, 0 for none.
+A host derives a schema when it first sees such an info, writes with it from then on, and announces
+it once, with the completion in which it is first used::
 
     host   InfoWriter.put --> area.words[slot] = schema.id, the row = its numbers
                           \-> Payload.schemas, once      (infos that do not fit: Payload.infos)
     engine InfoReader.schemas <-- Payload.schemas
            InfoReader.read    <-- area
 
-No protocol is needed for who announces a schema when: an id is a hash of the schema and describes a
-row completely, whichever worker wrote it. So workers that are replaced or recycled may write rows
-next to one another. For the same reason room is reserved up front. It costs nothing before it is
-used, since the kernel allocates no memory for pages that were never written.
+Hosts need not agree on schemas: an id is a hash of the schema and describes a row completely,
+whichever worker wrote it. So replaced or recycled workers may write rows next to one another. For
+the same reason, room is reserved in advance. It costs nothing before it is used, because the kernel
+allocates no memory for pages that were never written.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from agym.core.protocol.memory import ALIGNMENT, Field
 from agym.core.protocol.typing import Array, Info
 from agym.errors import AgymError
 
-# Under same-step autoreset: the key, in an info on its way to the caller, of the info that ended an
-# episode; and in that, of the final observation, if the slot table would change its type.
+# Keys of an info on its way to the caller, under same-step autoreset: the info that ended an
+# episode; and, in that info, the final observation, if the slot table would change its type.
 FINAL_INFO, FINAL_OBSERVATION = "agym.final_info", "agym.final_obs"
 
-# Schemas per host; infos that need more travel as messages.
+# Schemas per host; other infos are sent as messages.
 MAX_SCHEMAS = 16
 
-# After this many infos with the same keys that fitted no schema, stop trying.
+# After this many infos with the same keys that fit no schema, stop trying.
 MAX_REFUSED = 64
 
-# Bytes per info: all rows of a plane share ``ROOM``, within the other two limits.
+# Bytes per info: all rows of a plane share ``ROOM``, within the two limits.
 ROOM, MIN_ROOM, MAX_ROOM = 2 << 20, 2 << 10, 16 << 10
 
 
 def info_fields(planes: int, count: int) -> dict[str, Field]:
     """Return the arrays of an area of ``count`` rows in each plane."""
     room = min(max(ROOM // count, MIN_ROOM), MAX_ROOM)
-    # With a power of two, all rows would begin in the same few cache lines (associativity).
+    # With a power of two, all rows would start in the same few cache lines (associativity).
     stride = room // ALIGNMENT * ALIGNMENT + ALIGNMENT
     return {
         "infos.words": (np.dtype(np.int64), (planes, count)),
@@ -55,7 +55,7 @@ def info_fields(planes: int, count: int) -> dict[str, Field]:
 
 
 class InfoRows(NamedTuple):
-    """Rows in transfer to another area: the id of each one's schema, and its bytes."""
+    """Rows in transfer to another area: the id of each row's schema, and its bytes."""
 
     words: Array
     rows: Array
@@ -87,7 +87,7 @@ class InfoArea:
         return columns
 
     def word_of_all(self) -> int | None:
-        """Return the id of the schema by which all rows were written, if it is one."""
+        """Return the id of the schema with which all rows were written, if it is the same."""
         first = self.words[0]
         return int(first) if bool((self._words == first).all()) else None
 
@@ -99,7 +99,7 @@ class InfoArea:
         return InfoRows(words, np.ascontiguousarray(self._memory[index, :size]))
 
     def put(self, index: Any, infos: InfoRows | None) -> None:
-        """Write rows that were taken from another area."""
+        """Write rows that were copied from another area."""
         if infos is None:
             self._words[index] = 0
         else:
@@ -108,13 +108,13 @@ class InfoArea:
 
 
 class InfoWriter:
-    """The host's end; ``new`` are the schemas to announce, by id."""
+    """The host's end; ``new`` has the schemas to announce, by id."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], list[Schema]] = {}
         self._ids: set[int] = set()
         self.new: dict[int, Schema] = {}
-        # Number of infos that fitted no schema and made none, by their keys.
+        # Number of infos that fit no schema and got no new one, by their keys.
         self._refused: dict[tuple[Any, ...], int] = {}
 
     def put(self, area: InfoArea, slot: int, info: Any) -> bool:
@@ -153,7 +153,7 @@ class InfoWriter:
 
 
 class InfoReader:
-    """The engine's end; ``schemas`` are the announced ones, by id. If empty, no row has an info."""
+    """The engine's end; ``schemas`` has the announced schemas. If empty, no row has an info."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, Schema] = {}
@@ -200,13 +200,12 @@ class InfoReader:
         except KeyError:
             # The announcement was lost, in an unreadable message or with its worker.
             raise AgymError(
-                "an info was written in a way that its worker has not announced: restart() the"
-                " environments"
+                "an info has a schema that its worker has not announced: restart() the environments"
             ) from None
 
 
 def merge_infos(infos: list[Info], ids: Iterable[int], received: dict[int, Info]) -> None:
-    """Add infos that came as messages: whole ones, or additions in transit (a fault)."""
+    """Add infos that came as messages: whole infos, or additions on the way (a fault)."""
     for k, slot in enumerate(ids):
         if slot in received:
             infos[k] = {**infos[k], **received[slot]} if infos[k] else received[slot]

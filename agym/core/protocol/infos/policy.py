@@ -1,13 +1,13 @@
-"""Selection of infos by the ``infos`` and ``episode_stats`` options, done by the host.
+"""Selection of infos by the ``infos`` and ``episode_stats`` options, in the host.
 
 Episode statistics equal those of Gymnasium's ``RecordEpisodeStatistics`` around each environment:
-returns are added one after the other in the type of the rewards, so they agree to the last bit. One
-``map`` of C functions adds them for a whole batch. (NumPy would need a conversion, and would round
+returns are added one after another in the type of the rewards, so they agree to the last bit. One
+``map`` of a C function adds them for a whole batch. (NumPy would need a conversion, and would round
 differently if rewards are not float64.)
 
-An episode that a fault has cut off has no statistics, because they died with the environment. A
-replayed episode has those of the whole. An ``info["episode"]`` from the environment itself, for
-example from a wrapper, is left unchanged.
+An episode that a fault has cut off has no statistics, because they were lost with the environment.
+A replayed episode has the statistics of the whole episode. An ``info["episode"]`` from the
+environment itself, for example from a wrapper, is left unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EPISODE = "episode"
 
 @dataclass(frozen=True)
 class InfoPolicy:
-    """Which infos the caller wants; see the options of :func:`agym.make`."""
+    """The infos that the caller wants; see the options of :func:`agym.make`."""
 
     infos: str = "all"
     episode_stats: bool = False
@@ -45,7 +45,7 @@ class InfoPolicy:
 
 
 class InfoFilter:
-    """Applies the policy to a host's infos, unless it is not ``active`` and changes nothing.
+    """Applies the policy to a host's infos, if the policy is ``active``; otherwise nothing changes.
 
     Indices count from the host's first environment.
     """
@@ -55,14 +55,14 @@ class InfoFilter:
         self._policy = policy
         self._all = policy.infos == "all"
         self._returns: list[Any] = [0.0] * count
-        self._begun = [perf_counter()] * count
+        self._started = [perf_counter()] * count
         # Environments whose episode was cut off.
         self._cut: set[int] = set()
 
-    def begin(self, i: int) -> None:
+    def start(self, i: int) -> None:
         """Start the statistics of an episode, after its reset."""
         self._returns[i] = 0.0
-        self._begun[i] = perf_counter()
+        self._started[i] = perf_counter()
         self._cut.discard(i)
 
     def cut(self, i: int) -> None:
@@ -71,12 +71,12 @@ class InfoFilter:
 
     def statistics(self, i: int) -> tuple[Any, float, bool]:
         """Return the statistics of an episode so far, for another filter to resume."""
-        return self._returns[i], perf_counter() - self._begun[i], i in self._cut
+        return self._returns[i], perf_counter() - self._started[i], i in self._cut
 
     def resume(self, i: int, statistics: tuple[Any, float, bool]) -> None:
-        """Continue from statistics, whose seconds are those that passed until they were taken."""
+        """Continue from statistics; their seconds are the time until they were taken."""
         self._returns[i], seconds, cut = statistics
-        self._begun[i] = perf_counter() - seconds
+        self._started[i] = perf_counter() - seconds
         self._cut.discard(i)
         if cut:
             self._cut.add(i)
@@ -97,7 +97,7 @@ class InfoFilter:
         if policy.infos == "none":
             return {}
         if policy.counts and i not in self._cut and EPISODE not in info:
-            seconds = round(perf_counter() - self._begun[i], 6)
+            seconds = round(perf_counter() - self._started[i], 6)
             earned = self._returns[i] + reward
             if hasattr(earned, "item") and not isinstance(earned, np.generic):
                 earned = earned.item()  # rewards were arrays or tensors of one element

@@ -1,12 +1,12 @@
-"""Schemas of infos: which numbers and arrays a dict has, and their layout in a row of memory.
+"""Schemas of infos: the numbers and arrays in a dict, and their layout in a row of memory.
 
-An info fits a table of fixed rows if everything in it, nested dicts included, is a Python ``bool``,
-``int`` or ``float``, a NumPy number, or an array of such. Its *signature* suffices to rebuild it:
-keys in order, exact types, dtypes, shapes. The schema, with its layout and id, depends on the
-signature alone, so every host and engine derives the same one.
+An info fits a table of fixed rows if everything in it, including nested dicts, is a Python
+``bool``, ``int`` or ``float``, a NumPy number, or an array of numbers. Its *signature* suffices to
+rebuild it: keys in order, exact types, dtypes, shapes. The schema, with its layout and id, depends
+only on the signature, so every host and engine derives the same schema.
 
 Hosts write row by row, with one ``struct`` call per row. Engines read column by column, with one
-NumPy call per column of a batch. Each is the faster way for its side.
+NumPy call per column of a batch. Each way is the faster one for its side.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from agym.core.protocol.typing import Array, Info
 # For each key, in order: the key, the exact type of its value, and the details of arrays and dicts.
 Signature = tuple[tuple[Any, ...], ...]
 
-# Python's own numbers, which are 8 bytes in memory, or 1.
+# Python's own numbers, which take 8 bytes in memory, or 1.
 NUMBERS = (bool, int, float)
 
 # More deeply nested dicts may contain themselves.
 DEPTH = 8
 
-# Fields begin at multiples of this many bytes.
+# Fields start at multiples of this many bytes.
 ALIGNMENT = 8
 
 
 def signature_of(info: Info, depth: int = DEPTH) -> Signature | None:
-    """Return the signature of an info, ``None`` if it is not all of fixed size."""
+    """Return the signature of an info, ``None`` if a part has no fixed size."""
     entries = []
     for key, value in info.items():
         entry = _describe(value, depth) if type(key) is str else None
@@ -83,7 +83,7 @@ class Schema:
         return Schema, (self.signature,)
 
     def write(self, buffer: memoryview, at: int, info: Info) -> bool:
-        """Write an info with these outermost keys at an offset, if it fits."""
+        """Write an info with these outermost keys at an offset, if the info fits."""
         values = self._level.flatten(info)
         if values is None:
             return False
@@ -94,7 +94,7 @@ class Schema:
         return True
 
     def columns(self, memory: Array) -> list[Array]:
-        """Create an array over each field; ``memory`` is all rows, ``uint8[n, bytes of a row]``."""
+        """Create an array over each field; ``memory`` has all rows: ``uint8[n, row bytes]``."""
         columns, at = [], 0
         for field in self._fields:
             column = memory[:, at : at + field.nbytes].view(field.dtype)
@@ -108,7 +108,7 @@ class Schema:
         return self._level.batches
 
     def batch(self, arrays: Sequence[Array], count: int) -> Info:
-        """Return infos in vector form, with Gymnasium's dtypes; ``arrays`` become a part of it."""
+        """Return infos in vector form, with Gymnasium's dtypes; ``arrays`` become part of it."""
         return self._level.batch(iter(arrays), count)
 
     def read(self, columns: list[Array], index: Any, count: int) -> list[Info]:
@@ -173,27 +173,27 @@ class _Level:
         self._nested = [
             (i, _Level(entry[2], fields)) for i, entry in enumerate(signature) if entry[1] is dict
         ]
-        # Gymnasium's arrays of other keys and types hold objects, or stand for a key of their own.
-        mine = not any(key.startswith("_") or key == "final_obs" for key in self.keys)
-        mine = mine and np.bool_ not in self._types
-        self.batches: bool = mine and all(level.batches for _, level in self._nested)
+        # Gymnasium stores other keys and types as arrays of objects, or gives them a meaning.
+        batches = not any(key.startswith("_") or key == "final_obs" for key in self.keys)
+        batches = batches and np.bool_ not in self._types
+        self.batches: bool = batches and all(level.batches for _, level in self._nested)
 
     def flatten(self, info: Info) -> list[Any] | None:
         """List the values of a dict with the right keys, ``None`` if their types do not match."""
-        mine = [*info.values()]
-        if [*map(type, mine)] != self._types:
+        parts = [*info.values()]
+        if [*map(type, parts)] != self._types:
             return None
         for i, dtype, shape in self._arrays:
-            array = mine[i]
+            array = parts[i]
             if (array.dtype is not dtype and array.dtype != dtype) or array.shape != shape:
                 return None
         for i in self._raw:
-            mine[i] = mine[i].tobytes()
+            parts[i] = parts[i].tobytes()
         if not self._nested:
-            return mine
-        values = [mine[i] for i in self._plain]
+            return parts
+        values = [parts[i] for i in self._plain]
         for i, level in self._nested:
-            inner = mine[i]
+            inner = parts[i]
             more = level.flatten(inner) if (*inner,) == level.keys else None
             if more is None:
                 return None

@@ -1,8 +1,8 @@
 """Infos in Gymnasium's vector form: a dict of arrays with a row per environment.
 
-A boolean array under ``"_key"`` says which rows of ``"key"`` are valid. A vector environment
-returns its infos so, and :class:`agym.AgymVectorEnv` passes them on whole. All others get a dict
-per environment, which :func:`split_info` makes of them.
+A boolean array under ``"_key"`` tells which rows of ``"key"`` are valid. A vector environment
+returns its infos in this form, and :class:`agym.AgymVectorEnv` passes them on whole. Other APIs get
+a dict per environment from :func:`split_info`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class VectorInfos(Sequence[Info]):
     def __init__(
         self, count: int, columns: Info, split: Callable[[], list[Info]] | None = None
     ) -> None:
-        """Hold the infos of ``count`` environments; ``split`` makes a dict for each."""
+        """Store the infos of ``count`` environments; ``split`` makes a dict for each."""
         self.columns = columns
         self._count = count
         self._make_split = split or partial(split_info, columns, count)
@@ -54,7 +54,7 @@ class VectorInfos(Sequence[Info]):
 
 
 def take_columns(info: Info, count: int) -> Info | None:
-    """Copy the info of a batch, and add the masks that it leaves out.
+    """Copy the info of a batch, and add the masks that it lacks.
 
     Returns:
         The copy; ``None`` if a value has no row per environment.
@@ -69,7 +69,7 @@ def take_columns(info: Info, count: int) -> Info | None:
         else:
             column = np.array(value)
             if column.dtype.hasobject:
-                column[:] = [copy_info({"": one})[""] for one in column]
+                column[:] = [copy_info({"": item})[""] for item in column]
             elif key == "final_obs":  # an array of observations, in Gymnasium's form
                 column = None
         if column is None:
@@ -80,9 +80,9 @@ def take_columns(info: Info, count: int) -> Info | None:
 
 
 def split_info(info: Info, count: int) -> list[Info]:
-    """Split the info of a batch into one per environment; return none for an empty info.
+    """Split the info of a batch into one per environment; return no dicts for an empty info.
 
-    Dicts nest. Values without a row per environment are for all of them.
+    Dicts nest. Values without a row per environment apply to all of them.
     """
     if not info:
         return []
@@ -90,8 +90,8 @@ def split_info(info: Info, count: int) -> list[Info]:
     for key, value, mask in _entries(info):
         values = _values(value, count)
         if mask is None:
-            for row, one in zip(rows, values, strict=True):
-                row[key] = one
+            for row, item in zip(rows, values, strict=True):
+                row[key] = item
         else:
             for i in np.flatnonzero(mask).tolist():
                 rows[i][key] = values[i]
@@ -108,7 +108,7 @@ def _values(value: Any, count: int) -> Sequence[Any]:
         values: list[Any] = array.tolist()
         return values
     if array.dtype.hasobject:
-        return [copy_info({"": one})[""] for one in array]
+        return [copy_info({"": item})[""] for item in array]
     return list(array if array.ndim == 1 else array.copy())
 
 

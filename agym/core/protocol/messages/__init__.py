@@ -1,1 +1,1 @@
-"""What engine, backends and hosts send each other."""
+"""The messages between engine, backends and hosts."""

@@ -1,4 +1,4 @@
-"""Completions: what hosts send back once environments have done their part of an operation."""
+"""Completions: the replies of hosts when environments have done their part of an operation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from agym.errors import SpaceMismatchError
 
 @dataclass
 class Payload:
-    """The part of a completion beside the rows of the table; most steps have none.
+    """The part of a completion that is not in the rows of the table; most steps have none.
 
     Attributes:
-        infos: Infos by environment that are not empty and not in the table.
+        infos: Non-empty infos that are not in the table, by environment.
         vector_infos: Infos of whole workers in vector form, by their first environment.
         objects: Observation leaves without a fixed size, by environment.
-        final_objects: The same of final observations.
+        final_objects: The same leaves of final observations.
         values: Results of render, call and get_attr, by environment.
-        starts: How episodes began, by environment, if that is logged.
-        nexts: How the next episodes would begin of environments whose last one is over, likewise.
+        starts: How episodes started, by environment, if that is logged.
+        nexts: How the next episodes would start, for environments whose episode is over, if logged.
         problems: Failures and losses.
         schemas: New schemas of infos, by id.
     """
@@ -43,22 +43,22 @@ class Payload:
     schemas: dict[int, Schema] = field(default_factory=dict)
 
     def take(self, ids: Iterable[int]) -> Payload:
-        """Remove and return what concerns some environments; problems and schemas stay."""
+        """Remove and return the parts of some environments; problems and schemas stay."""
         taken = Payload()
         for first, infos in self.vector_infos.items():
             self.infos.update((i, info) for i, info in enumerate(infos, first) if info)
         self.vector_infos.clear()
         for name in _BY_ENV:
-            mine, theirs = getattr(self, name), getattr(taken, name)
-            if mine:
-                theirs.update((i, mine.pop(i)) for i in ids if i in mine)
+            source, target = getattr(self, name), getattr(taken, name)
+            if source:
+                target.update((i, source.pop(i)) for i in ids if i in source)
         return taken
 
     def merge(self, other: Payload) -> None:
         """Add the payload of another part of the same ticket."""
         for name in _BY_ENV:
-            if theirs := getattr(other, name):
-                getattr(self, name).update(theirs)
+            if added := getattr(other, name):
+                getattr(self, name).update(added)
         self.problems.extend(other.problems)
         self.schemas.update(other.schemas)
 
@@ -82,12 +82,12 @@ class Completion(NamedTuple):
 
     @property
     def num_without_problem(self) -> int:
-        """How many environments have completed it without a problem; 0 if any has one."""
+        """Number of environments that have completed it without a problem; 0 if any has one."""
         return 0 if self.has_problems else self.stop - self.start
 
 
 def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
-    """Join what neighbours completed one by one of the same operation, except for problems.
+    """Join completions of neighbours for the same operation, unless they have problems.
 
     Example:
         >>> join_neighbours([Completion(7, 0, 1), Completion(7, 1, 2), Completion(7, 3, 4)])
@@ -95,7 +95,7 @@ def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
     """
     if len(completions) < 2:
         return completions
-    # In the order of arrival, with no tuple for what is joined: there may be thousands.
+    # In the order of arrival, without a tuple for each joined completion: there may be thousands.
     joined: list[Completion] = []
     number, start, stop, payload = completions[0]
     for completion in completions[1:]:
@@ -114,17 +114,17 @@ def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
 
 @dataclass(frozen=True)
 class Description:
-    """An environment's spaces and metadata, as its host found them.
+    """An environment's spaces and metadata, as its host has read them.
 
     Attributes:
-        observation_space: Of one environment, as are all others.
-        action_space: Likewise.
+        observation_space: The space of one environment.
+        action_space: The space of one environment.
         metadata: Its metadata.
         spec: Its ``EnvSpec``, ``None`` if it has none.
         render_mode: Its render mode.
-        cancellable: Its operations can be cancelled, and it can be replaced alone meanwhile. But
+        cancellable: Its operations can be cancelled, and it can be replaced without its worker. But
             no other worker can take it over.
-        exact: Its observation space must equal that of the others.
+        exact: Its observation space must equal the space of the others.
     """
 
     observation_space: Any
@@ -150,16 +150,18 @@ class Description:
             return False
 
     def mismatch(self, other: Description) -> SpaceMismatchError | None:
-        """Describe the difference that keeps another environment out of a batch with this one.
+        """Describe why another environment cannot be in a batch with this environment.
 
         Unless they are ``exact``, observation spaces need only have equal shapes and dtypes.
         """
         for name in ("observation_space", "action_space"):
-            mine, others = getattr(self, name), getattr(other, name)
+            space, other_space = getattr(self, name), getattr(other, name)
             loosely = not self.exact and name == "observation_space"
-            if not (is_space_dtype_shape_equiv(mine, others) if loosely else mine == others):
+            if not (
+                is_space_dtype_shape_equiv(space, other_space) if loosely else space == other_space
+            ):
                 return SpaceMismatchError(
-                    f"its {name} is {others}, that of the first environment is {mine};"
+                    f"its {name} is {other_space}, but the first environment has {space};"
                     " environments of one batch need equal spaces"
                 )
         return None

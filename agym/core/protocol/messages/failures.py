@@ -1,4 +1,4 @@
-"""What went wrong: an environment raised, or a worker is gone."""
+"""Failures: an environment raised, or a worker is gone."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from agym.errors import (
     signal_name,
 )
 
-# Bytes of a pickled exception; a larger one travels as text alone.
+# Bytes of a pickled exception; a larger exception is sent only as text.
 MAX_PICKLED = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An environment raised, or ``count`` of them from ``env_id`` on that are one VectorEnv.
+    """An environment raised, or the ``count`` environments of a VectorEnv from ``env_id`` on.
 
-    The error travels as text, since not every exception survives a pickle. One that does is in
-    ``pickled``. ``misuse`` is the class of a usage error of agym's. ``invalid`` says that the
-    environment returned what cannot be used. ``fault`` is false if the caller asked for an
-    attribute that the environment lacks, or gave it a snapshot that does not fit.
+    The error is sent as text, because not every exception survives pickling; ``pickled`` has one
+    that does. ``misuse`` is the class if it is a usage error of agym. ``invalid`` tells that the
+    environment returned an invalid result. ``fault`` is false if the caller asked for an attribute
+    that the environment lacks, or passed a snapshot that does not fit.
     """
 
     env_id: int
@@ -59,7 +59,7 @@ class Failure:
 
     @classmethod
     def of(cls, exception: BaseException, env_id: int, operation: str, **details: Any) -> Failure:
-        """Record an exception that was just caught, whatever its ``str`` does."""
+        """Record an exception that was just caught, even if its ``str`` raises."""
         fault = not isinstance(exception, MissingAttribute | SnapshotError)
         if isinstance(exception, MissingAttribute) and exception.__cause__ is not None:
             exception = exception.__cause__
@@ -75,11 +75,11 @@ class Failure:
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what survives the transfer to another process."""
+        """Return the state for another process, with the exception pickled if possible."""
         return {**vars(self), "exception": None, "pickled": self.pickled or _pack(self.exception)}
 
     def to_exception(self) -> AgymError:
-        """Build the error to raise, with the environment's own as its cause."""
+        """Build the error to raise, with the environment's exception as its cause."""
         who = name_range(self.env_ids)
         if self.misuse:
             return self.misuse(f"{who}: {self.error.partition(': ')[2]}")
@@ -108,7 +108,7 @@ class Failure:
 
 
 def behind(where: TracebackType | None, *modules: str) -> TracebackType | None:
-    """Return a traceback without its first frames that are in some modules, unless all are."""
+    """Return a traceback without its first frames in some modules, unless that leaves none."""
     inner = where
     while inner is not None and str(inner.tb_frame.f_globals.get("__name__")).startswith(modules):
         inner = inner.tb_next
@@ -116,7 +116,7 @@ def behind(where: TracebackType | None, *modules: str) -> TracebackType | None:
 
 
 def _pack(exception: BaseException | None) -> bytes:
-    """Pickle an exception if it survives that: constructors may take more than ``args``."""
+    """Pickle an exception if it survives: constructors may need more than ``args``."""
     try:
         packed: bytes = cloudpickle.dumps(exception)
         survives = repr(pickle.loads(packed)) == repr(exception) and len(packed) < MAX_PICKLED
@@ -128,7 +128,7 @@ def _pack(exception: BaseException | None) -> bytes:
 def _unpack(packed: bytes) -> BaseException | None:
     try:
         exception = pickle.loads(packed)
-    except Exception:  # none was sent, or its class cannot be imported here
+    except Exception:  # no exception was sent, or its class cannot be imported here
         return None
     return exception if isinstance(exception, BaseException) else None
 
@@ -154,9 +154,9 @@ class WorkerDeath:
         reason: The known cause, for a message.
         operations: Each environment's operation in flight, or ``"idle after ..."``.
         running: The environment that was running, if known.
-        late: It was killed because it missed a deadline.
-        cause: What a thread raised, if that ended it.
-        replaceable: Whether another worker can take its place.
+        late: Whether it was killed because it missed a deadline.
+        cause: The exception that ended a thread, if any.
+        replaceable: Whether another worker can replace it.
     """
 
     worker: int
@@ -172,20 +172,20 @@ class WorkerDeath:
 
     def to_exception(self) -> AgymError:
         """Build the error to raise."""
-        held = name_range(self.env_ids)
+        envs = name_range(self.env_ids)
         by_kind: dict[str, list[int]] = {}
         for i, kind in self.operations.items():
             by_kind.setdefault(kind, []).append(i)
         doing = "".join(f"; {kind}: {name_ids(ids)}" for kind, ids in by_kind.items())
         running = "" if self.running is None else f"; environment {self.running} was running"
         who = f"worker {self.worker}" + (f" (pid {self.pid})" if self.pid else "")
-        remedy = " All others stay usable; restart() brings these back"
+        remedy = " Other environments stay usable; restart() brings these back"
         if set(self.operations.values()) == {"make"}:
             remedy = ""
         elif not self.replaceable:
-            remedy = " It cannot be replaced: close() these environments, and make others"
+            remedy = " It cannot be replaced: close() these environments, and make new ones"
         died = WorkerDied(
-            f"{who} died, {self.reason}; it held {held}{doing}{running}.{remedy}",
+            f"{who} died, {self.reason}; it ran {envs}{doing}{running}.{remedy}",
             worker=self.worker,
             pid=self.pid,
             exitcode=self.exitcode,
@@ -198,7 +198,7 @@ class WorkerDeath:
 
 
 def name_ids(ids: Sequence[int]) -> str:
-    """Format ids for a message, at most eight."""
+    """Format ids for a message, with at most eight ids."""
     return ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
 
 
@@ -215,7 +215,7 @@ def name_range(ids: range) -> str:
 
 
 def describe_exception(exception: BaseException) -> str:
-    """Format an exception for a message, whatever its ``str`` does."""
+    """Format an exception for a message, even if its ``str`` raises."""
     try:
         return f"{type(exception).__name__}: {exception}"
     except Exception:
@@ -225,7 +225,7 @@ def describe_exception(exception: BaseException) -> str:
 def without_controls(text: str) -> str:
     """Escape control characters, except line feeds.
 
-    An error's text may quote a client's action, and a log is often shown by a terminal.
+    An error's text may quote a client's action, and logs are often shown in a terminal.
     """
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 

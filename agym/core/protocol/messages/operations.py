@@ -1,7 +1,7 @@
-"""Operations: what the engine asks of environments, one record per kind.
+"""Operations: the engine's requests to environments, one record per kind.
 
 An :class:`Operation` is the envelope: a number, a contiguous range of environments, and the message
-that says what to do. A part of an operation is an operation. All of it is plain data that can be
+with the request. A part of an operation is an operation. All of them are plain data that can be
 pickled. Each message has a program in ``hosts/slot.py``, and a handler in
 ``hosts/vector/vector_host.py``.
 """
@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from agym.core.protocol.messages.resets import Options
 
-# Reserved numbers: the operation that makes the environments, the one that closes them, and
-# completions that answer no operation, such as a worker's death.
+# Reserved numbers: the operation that makes the environments, the operation that closes them, and
+# completions without an operation, such as a worker's death.
 OPEN, CLOSE, FAULT = 0, -1, -2
 
 
@@ -27,7 +27,7 @@ class Operation(NamedTuple):
         number: Number of its ticket; completions carry the same number.
         start: First environment.
         stop: One past the last environment.
-        message: What to do.
+        message: The request.
     """
 
     number: int
@@ -48,9 +48,9 @@ class Operation(NamedTuple):
         return Operation(self.number, start, stop, message)
 
     def split(self, ids: range, *, sent_by_env: bool = True) -> list[Operation]:
-        """Return the parts that a worker with the environments ``ids`` runs in one go, if any.
+        """Return the parts that a worker with the environments ``ids`` runs together, if any.
 
-        Sent steps are split by environment, so that each completes by itself, or not.
+        With ``sent_by_env``, sent steps are split by environment, so each completes separately.
         """
         start = max(ids.start, self.start)
         stop = min(ids.stop, self.stop)
@@ -70,14 +70,14 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What to do; one subclass per kind.
+    """A request to environments; one subclass per kind.
 
     Attributes:
-        name: What errors call it.
-        writes_rows: It writes rows of the slot table; all others return values.
+        name: The name for errors.
+        writes_rows: It writes rows of the slot table; other messages return values.
         slow: It has the longer deadline of a replacement or a move.
-        moves: It is a part of moving environments to another worker.
-        replaces: By it, environments are replaced by others, after a fault or on request.
+        moves: It is part of moving environments to another worker.
+        replaces: It replaces environments, after a fault or on request.
         starts: After it, an environment is in an episode and can be stepped.
         per_env: The field that has a value per environment, in order.
     """
@@ -128,7 +128,7 @@ class Message:
         return replace(self, **{self.per_env: values})
 
     def at(self, plane: int) -> Self:
-        """Return the message with the plane to write, for one that writes rows."""
+        """Return the message with a plane, for messages that write rows."""
         fields: dict[str, Any] = {"plane": plane}
         return replace(self, **fields)
 
@@ -137,7 +137,7 @@ class Message:
         return iter(())
 
     def arguments(self, position: int) -> tuple[Any, ...]:
-        """Return what one environment is called with, to repeat it."""
+        """Return the arguments for one environment, so that the call can be repeated."""
         return ()
 
 
@@ -152,12 +152,12 @@ class GivenAction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step(Message):
-    """Step, by the actions in the slot table.
+    """Step, with the actions in the slot table.
 
     Attributes:
         plane: The plane of the slot table to write.
         parts: The parts of each action that have no fixed size; ``None`` if there are none.
-        sent: It was sent, so each environment completes it by itself.
+        sent: It was sent, so each environment completes it separately.
     """
 
     name: ClassVar[str] = "step"
@@ -175,7 +175,7 @@ class Step(Message):
 
 @cache
 def plain_step(plane: int) -> Step:
-    """Return a step whose actions are all in the table, as most are; to make one takes longer."""
+    """Return a step whose actions are all in the table, like most steps; cached, for speed."""
     return Step(plane)
 
 
@@ -204,7 +204,7 @@ class Reset(Message):
 
 @dataclass(frozen=True, slots=True)
 class Render(Message):
-    """Render; ``shelf`` tells the host which frames the caller has given back."""
+    """Render; ``shelf`` tells the host which frames the caller has released."""
 
     name: ClassVar[str] = "render"
 
@@ -264,15 +264,15 @@ class SetAttr(Message):
 
 @dataclass(frozen=True, slots=True)
 class Save(Message):
-    """Return the state of each environment, or a text that says why there is none.
+    """Return the state of each environment, or the reason (a string) why there is none.
 
     Attributes:
-        planes: For each, the plane of the slot table with its last observation, which the
-            dispatcher fills in.
-        codecs: What the caller registered.
-        proof: Of how to copy the environment, if it leaves this host.
+        planes: For each environment, the plane of the slot table with its last observation, which
+            the dispatcher fills in.
+        codecs: The codecs that the caller registered.
+        proof: The proof of how to copy the environment, if it leaves this host.
         leaves: The environment moves to another host. So nothing is proven here, and between two
-            episodes it is enough to know how the next one begins.
+            episodes it is enough to know how the next one starts.
     """
 
     name: ClassVar[str] = "snapshot"
@@ -294,19 +294,19 @@ class Save(Message):
 
 @dataclass(frozen=True, slots=True)
 class Load(Message):
-    """Continue environments from a state each, which any host may have saved.
+    """Continue environments, each from a state, which any host may have saved.
 
-    With a plane, a state replaces that of the environment in place, and its row is written.
-    Without one, the environment itself is replaced by another, unless it is fresh: after a fault,
-    on request, or because it comes from another host. Each then returns ``None`` if it goes on
-    where it was, or else why its episode is lost: ``""`` if the state says so.
+    With a plane, a state replaces the state of the environment, and its row is written. Without,
+    the environment itself is replaced, unless it is fresh: after a fault, on request, or because it
+    comes from another host. Each environment then returns ``None`` if it continues where it was, or
+    else why its episode is lost: ``""`` if the state intends that.
 
     Attributes:
         states: The states.
         plane: The plane of the slot table to write; ``None`` to replace environments.
-        codecs: What the caller registered.
+        codecs: The codecs that the caller registered.
         arrives: The environment comes from another host.
-        fresh: The environments in place were just made, and stay.
+        fresh: The current environments were just made, and stay.
     """
 
     per_env: ClassVar[str | None] = "states"
@@ -319,7 +319,7 @@ class Load(Message):
 
     @property
     def remakes(self) -> bool:
-        """Whether the environments in place are replaced by others."""
+        """Whether the current environments are replaced by new ones."""
         return self.replaces and not self.fresh
 
     @property
@@ -349,12 +349,12 @@ class Load(Message):
     def given(self, first: int) -> Iterator[tuple[str, Any]]:
         each = enumerate(self.states, first)
         yield from ((f"the snapshot for environment {i}", state) for i, state in each)
-        yield "what agym.snapshot_codecs.register was given", self.codecs
+        yield "a codec of agym.snapshot_codecs.register", self.codecs
 
 
 @dataclass(frozen=True, slots=True)
 class CloseEnv(Message):
-    """Close environments permanently, while others of the host go on."""
+    """Close environments permanently, while others of the host continue."""
 
     name: ClassVar[str] = "close"
 
@@ -369,12 +369,12 @@ class InjectFault(Message):
     faults: list[Any]
 
 
-# ---------------------------------------------------------------- of a whole worker
+# ---------------------------------------------------------------- for a whole worker
 
 
 @dataclass(frozen=True, slots=True)
 class Make(Message):
-    """Make the environments of a worker, by the options of its backend."""
+    """Make the environments of a worker, with the options of its backend."""
 
     name: ClassVar[str] = "make"
 
@@ -383,17 +383,17 @@ class Make(Message):
 
 @dataclass(frozen=True, slots=True)
 class Restart(Make):
-    """Make them again, in place of a worker that has ended."""
+    """Make the environments again, in place of a worker that has ended."""
 
     slow: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
-class Spare(Make):
-    """Make them beside a worker that is about to be recycled, and prove ways to copy them.
+class Standby(Make):
+    """Make the environments again for a worker to be recycled, and prove ways to copy them.
 
     Attributes:
-        codecs: What the caller registered; ``None`` to prove nothing.
+        codecs: The codecs that the caller registered; ``None`` to prove nothing.
     """
 
     moves: ClassVar[bool] = True
@@ -431,7 +431,7 @@ class Extend(Message):
 
 @dataclass(frozen=True, slots=True)
 class Shrink(Message):
-    """Forget the planes that were added from ``first`` on."""
+    """Drop the added planes that start with number ``first``."""
 
     name: ClassVar[str] = "shrink"
 

@@ -1,4 +1,4 @@
-"""How episodes begin: the options of resets."""
+"""How episodes start: the options of resets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class PerEnvOptions(dict[int, dict[str, Any]]):
     """Options of single environments, by id; the others are reset without options."""
 
 
-# Options of a reset. A plain dict is for all environments, and for automatic resets too.
+# Options of a reset. A plain dict is for all environments, and also for automatic resets.
 Options = dict[str, Any] | PerEnvOptions | None
 
 

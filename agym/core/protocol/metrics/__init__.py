@@ -1,1 +1,1 @@
-"""What hosts count and time, stored in the slot table."""
+"""Counters and times of hosts, stored in the slot table."""

@@ -1,8 +1,8 @@
 """Gauges: counters that hosts update in the slot table, where they can be read at any time.
 
-Reading them disturbs no worker, and works for workers that hang or died. Step times are counted in
-buckets of a quarter of an octave, so percentiles are exact to an eighth. Environments of a whole
-batch are timed one by one only occasionally, more often if steps are slow.
+Reading them does not disturb workers, and works even if a worker hangs or has died. Step times are
+counted in buckets of a quarter of an octave, so percentiles are exact to an eighth. Environments of
+a whole batch are timed individually only now and then, more often if steps are slow.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ROUND_SECONDS, TIMING_SECONDS, TIMING_SHARE = 10e-6, 1e-6, 1 / 200
 
 # The first step after a thread was idle finds cold caches. That takes up to 0.1 ms (CartPole, on a
 # busy machine) and is not the environment's time. Up to ``WAKING`` nanoseconds are subtracted, down
-# to the median of the host's last ``USUAL`` other times.
+# to the median of the host's last ``USUAL`` times without idling before.
 WAKING, USUAL = 500_000, 8
 
-# Average wait for the next timing of fast environments, in rounds; slower ones wait less.
+# Average wait for the next timing of fast environments, in rounds; slower environments wait less.
 MAX_ROUNDS = 32
 
 clock = time.perf_counter_ns
@@ -39,8 +39,8 @@ clock = time.perf_counter_ns
 # Gauges of a host, in its first environment's row.
 HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
 
-# Gauges of each environment. The last are nanoseconds in which it waited under a limit of
-# concurrency, and for a turn under a rate limit; when its latest turn comes or came; and the sum of
+# Gauges of each environment. The last four are nanoseconds in which it waited behind the
+# concurrency limit, and for a turn under a rate limit; the time of its latest turn; and the sum of
 # ``info["cost"]``.
 ENV_GAUGES = ("steps", "episodes", "times", "queued", "rate_waited", "rate_turn", "cost")
 
@@ -62,12 +62,12 @@ class Gauges:
     """The gauges of a table.
 
     Attributes:
-        steps: Steps that were not of a host's whole range, by environment.
+        steps: Steps that were not steps of a host's whole range, by environment.
         rounds: Steps of a host's whole range.
-        busy: Nanoseconds in which the host ran something.
+        busy: Nanoseconds in which the host ran operations.
         rendering: Nanoseconds in which it rendered.
-        began: When the host began its latest step, in nanoseconds of the system's clock.
-        ended: When it ended that.
+        began: When the host started its latest step, in nanoseconds of the system's clock.
+        ended: When that step ended.
         times: Number of timed steps by bucket.
         queued: Nanoseconds in which an environment waited for a turn.
         cost: The sum of an environment's ``info["cost"]``.
@@ -75,6 +75,8 @@ class Gauges:
 
     def __init__(self, arrays: dict[str, Array]) -> None:
         self.arrays = arrays
+        # Single values are read and written through memoryviews, which is faster than through
+        # arrays. The words are aligned: a reader in another process sees an old or a new value.
         views = {name: array.data for name, array in arrays.items()}
         self.steps, self.episodes = views["steps"], views["episodes"]
         self.rounds, self.busy = views["rounds"], views["busy"]
@@ -82,17 +84,17 @@ class Gauges:
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
         self.queued = views["queued"]
-        self.cost: Any = views["cost"]  # of floats, which mypy does not know
+        self.cost: Any = views["cost"]  # floats, which mypy does not know
 
     def totals(self, ranges: Sequence[range]) -> Array:
-        """Return the number of steps so far of each environment; ``ranges`` are those of hosts."""
+        """Return the number of steps so far of each environment, given the ranges of the hosts."""
         totals = self.arrays["steps"].copy()
         for ids in ranges:
             totals[ids.start : ids.stop] += self.rounds[ids.start]
         return totals
 
     def settle(self, ranges: Sequence[range]) -> None:
-        """Account for the rounds of hosts that end, before other hosts take over their ranges."""
+        """Add the rounds of hosts that end to the steps, before other hosts get their ranges."""
         for ids in ranges:
             for slot in ids:
                 self.steps[slot] += self.rounds[ids.start]
@@ -111,15 +113,15 @@ class Meter:
         self._rounds = 0
         self._next = 1
         self._dice = 1
-        self._begun = 0
+        self._started = 0
         self._running = 0
         self._timed_until = 0
         self._warm: deque[int] = deque(maxlen=USUAL)
         self._times = gauges.times
         self._spans = SpanLog(gauges.arrays, first)
 
-    def begin(self, start: int, stop: int, *, whole: bool) -> bool:
-        """Begin a step; return whether each environment is to be timed."""
+    def start(self, start: int, stop: int, *, whole: bool) -> bool:
+        """Start a step; return whether to time each environment."""
         gauges, first = self._gauges, self._first
         if whole:
             self._whole_rounds = gauges.rounds[first] = self._whole_rounds + 1
@@ -127,17 +129,17 @@ class Meter:
             for slot in range(start, stop):
                 gauges.steps[slot] += 1
         self._rounds = rounds = self._rounds + 1
-        self._begun = gauges.began[first] = clock()
+        self._started = gauges.began[first] = clock()
         return rounds >= self._next
 
     def end(self, count: int, *, timed: bool) -> None:
         """End a step of ``count`` environments."""
         gauges, first = self._gauges, self._first
         now = gauges.ended[first] = clock()
-        nanoseconds = now - self._begun
+        nanoseconds = now - self._started
         self._busy = gauges.busy[first] = self._busy + nanoseconds
         if self._spans.recording[0]:
-            self._spans.add("step", count, self._begun, now)
+            self._spans.add("step", count, self._started, now)
         if timed:
             self._schedule(nanoseconds, count)
 
@@ -145,11 +147,11 @@ class Meter:
         """Note the end of a round's timed steps."""
         self._timed_until = clock()
 
-    def idle_until(self, begun: int) -> int:
-        """Return for how long the host was idle when an environment began a step."""
+    def idle_until(self, started: int) -> int:
+        """Return for how long the host was idle when an environment started a step."""
         if self._running > 1:
             return 0
-        return max(0, begun - max(self._gauges.ended[self._first], self._timed_until))
+        return max(0, started - max(self._gauges.ended[self._first], self._timed_until))
 
     def timed(self, slot: int, nanoseconds: int, idle: int = 0) -> None:
         """Count the duration of a step, and correct it for the idle time before it."""
@@ -168,46 +170,46 @@ class Meter:
         """Decide when to time again, after a round of ``count`` timed environments."""
         cost = ROUND_SECONDS + TIMING_SECONDS * count
         quick = cost / TIMING_SHARE * 1e9 / max(nanoseconds, 1)
-        # A pseudorandom wait, so as not to stay in step with anything periodic.
+        # A pseudorandom wait, to avoid synchronizing with anything periodic.
         self._dice = self._dice * 75 % 65537
         wait = min(MAX_ROUNDS, int(quick))
         self._next = self._rounds + 1 + (wait * (self._dice & 1023) >> 9) if wait else self._rounds
 
-    def begin_one(self, slot: int, kind: str) -> int:
-        """Begin an operation of one of several environments that run at the same time.
+    def start_one(self, slot: int, kind: str) -> int:
+        """Start an operation of one of several environments that run concurrently.
 
         Returns:
-            When it began, for :meth:`end_one`; 0 if that does not matter.
+            The start time for :meth:`end_one`; 0 if it is not needed.
         """
         gauges = self._gauges
         if not self._running:
-            self._begun = gauges.began[self._first] = clock()
+            self._started = gauges.began[self._first] = clock()
         self._running += 1
         if kind == "step":
             gauges.steps[slot] += 1
             return clock() if self._spans.recording[0] else 0
         return clock()
 
-    def end_one(self, slot: int, kind: str, begun: int) -> None:
-        """End such an operation."""
+    def end_one(self, slot: int, kind: str, started: int) -> None:
+        """End an operation from :meth:`start_one`."""
         gauges, first = self._gauges, self._first
         self._running -= 1
         if kind == "render":
-            gauges.rendering[first] += clock() - begun
-        if begun and self._spans.recording[0]:
-            self._spans.add(kind, -1 - slot, begun, clock())
+            gauges.rendering[first] += clock() - started
+        if started and self._spans.recording[0]:
+            self._spans.add(kind, -1 - slot, started, clock())
         if not self._running:
             now = gauges.ended[first] = clock()
-            self.add_busy(now - self._begun)
+            self.add_busy(now - self._started)
 
-    def did(self, kind: str, count: int, begun: int) -> None:
-        """Meter an operation other than a step."""
+    def did(self, kind: str, count: int, started: int) -> None:
+        """Record an operation other than a step."""
         now = clock()
-        self.add_busy(now - begun)
+        self.add_busy(now - started)
         if kind == "render":
-            self._gauges.rendering[self._first] += now - begun
+            self._gauges.rendering[self._first] += now - started
         if self._spans.recording[0]:
-            self._spans.add(kind, count, begun, now)
+            self._spans.add(kind, count, started, now)
 
     def add_busy(self, nanoseconds: int) -> None:
         self._busy += nanoseconds
@@ -223,19 +225,19 @@ class Meter:
             return
         cost = info["cost"]
         if not isinstance(cost, Real) and getattr(cost, "shape", None) == ():
-            cost = cost.item()  # of a tensor, or an array without dimensions
+            cost = cost.item()  # a tensor, or an array without dimensions
         if isinstance(cost, Real) and math.isfinite(cost):
             self._gauges.cost[slot] += float(cost)
 
-    def begin_episode(self, slot: int) -> None:
+    def count_episode(self, slot: int) -> None:
         self._gauges.episodes[slot] += 1
 
     def episodes(self, slot: int) -> int:
-        """Return how many episodes of an environment have begun, also in other workers."""
+        """Return how many episodes of an environment have started, including other workers."""
         return int(self._gauges.episodes[slot])
 
-    def begin_episodes(self, first: int, mask: Array) -> None:
-        """Count an episode of each environment of a mask, which begins with the id ``first``."""
+    def count_episodes(self, first: int, mask: Array) -> None:
+        """Count an episode of each environment in a mask, which starts at the id ``first``."""
         self._gauges.arrays["episodes"][first : first + len(mask)] += mask
 
 

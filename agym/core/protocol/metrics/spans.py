@@ -1,6 +1,6 @@
-"""Spans: what hosts did when, stored in the slot table while a timeline is recorded.
+"""Spans: operations of hosts with their times, stored in the slot table during a trace.
 
-Each host writes into its own ring, which the recorder empties often enough. Without a recorder, the
+Each host writes into its own ring, which the recorder reads often enough. Without a recorder, the
 only cost for a host is to read one word per operation.
 """
 
@@ -25,8 +25,8 @@ _NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 def span_fields(num_envs: int) -> dict[str, Field]:
     """Return the arrays of the rings, a row per environment; a host uses its first one's row.
 
-    A span is a kind, the number of environments (or ``-1 - id`` for one of several that run at the
-    same time), begin and end, in nanoseconds of the system's clock.
+    A span is a kind, the number of environments (or ``-1 - id`` for one of several that run
+    concurrently), start and end, in nanoseconds of the system's clock.
     """
     word = np.dtype(np.int64)
     room = max(MIN_SPANS, min(MAX_SPANS, IN_ALL // num_envs))
@@ -48,12 +48,15 @@ class SpanLog:
         self._ring = arrays["spans"][first].reshape(-1).data
         self._room = arrays["spans"].shape[1]
 
-    def add(self, kind: str, what: int, begun: int, ended: int) -> None:
+    def add(self, kind: str, what: int, started: int, ended: int) -> None:
         """Write a span."""
+        # Entry first, head last: the recorder reads entries below the head, at any moment. There is
+        # no fence. A weakly ordered CPU may show the head early, and the recorder then reads one
+        # wrong span for the picture, which is not worth a fence per operation.
         ring, at = self._ring, self._head % self._room * 4
         ring[at] = _NUMBERS.get(kind, 0)
         ring[at + 1] = what
-        ring[at + 2] = begun
+        ring[at + 2] = started
         ring[at + 3] = ended
         self._head += 1
         self._heads[self._first] = self._head
@@ -76,14 +79,14 @@ class SpanReader:
 
         Spans that were overwritten before they were read are missing.
         """
-        found = []
+        spans = []
         heads = self._heads.copy()
         for first in np.flatnonzero(heads != self._seen).tolist():
             head = int(heads[first])
             fresh = np.arange(max(int(self._seen[first]), head - self._room), head)
-            found.append((first, self._rings[first][fresh % self._room]))
+            spans.append((first, self._rings[first][fresh % self._room]))
         self._seen = heads
-        return found
+        return spans
 
     def stop(self) -> None:
         """Stop the recording, unless another reader is active."""

@@ -70,7 +70,7 @@ def test_the_error_says_what_to_do(kind: str, tmp_path: Path) -> None:
     last = err.rstrip().splitlines()
     (sentence,) = {line for line in last if "agym.errors.Usage" in line and "'mine'" in line}
     assert "makes environments while it is imported" in sentence
-    assert "put that into a function" in sentence
+    assert "move that into a function" in sentence
     assert "`if __name__ == '__main__':`" in sentence
     assert imports == 3, "the program and its two workers"
 

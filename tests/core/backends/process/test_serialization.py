@@ -93,5 +93,5 @@ def test_another_process_needs_nothing_of_ours() -> None:
 
 @both
 def test_what_cannot_be_packed(packs: Any) -> None:
-    with pytest.raises(UsageError, match="cannot be sent"):
+    with pytest.raises(UsageError, match="can't be pickled"):
         packs({"lock": threading.Lock()})

@@ -57,7 +57,7 @@ CALLS: dict[str, Any] = {
 def warned(setup: Setup) -> Any:
     if setup is not THREAD:
         return nullcontext()
-    return pytest.warns(RuntimeWarning, match="worker 0, a thread.*environment 1 and was left")
+    return pytest.warns(RuntimeWarning, match="worker 0, a thread.*environment 1 and was abandoned")
 
 
 @pytest.mark.once
@@ -143,7 +143,7 @@ def test_a_thread_that_comes_back_changes_nothing(on_fault: str, api: str, traps
         envs.reset(seed=3)
         threads = {*threading.enumerate()}
         traps.set(1, "step", "hang")
-        with pytest.warns(RuntimeWarning, match="left behind"):
+        with pytest.warns(RuntimeWarning, match="abandoned"):
             _step_or_miss(envs, on_fault)
         left = {thread for thread in threads if thread.name == "agym-0"}
         expected = envs.reset(seed=8)[0]
@@ -318,7 +318,7 @@ def replace_what_hangs(
 
 
 @pytest.mark.once
-@pytest.mark.filterwarnings("ignore:worker .*left behind")
+@pytest.mark.filterwarnings("ignore:worker .*abandoned")
 @pytest.mark.parametrize("setup", [{"backend": "thread"}, FORKED], ids=["thread", "process"])
 def test_two_that_are_late_at_once_spoil_no_third(setup: dict[str, Any], traps: Traps) -> None:
     options = {"autoreset": "next_step", "output": "array"}

@@ -82,7 +82,7 @@ def test_a_loop_in_this_process_is_not_replaced(api: str, on_fault: str) -> None
             envs.render([1])
         assert isinstance(it.value.__cause__, RuntimeError)
         for call in (envs.reset, envs.restart, partial(envs.step, [1, 1, 1])):
-            with pytest.raises(agym.WorkerDied, match="make others"):
+            with pytest.raises(agym.WorkerDied, match="make new ones"):
                 call()
 
 

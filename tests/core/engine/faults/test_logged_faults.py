@@ -75,7 +75,7 @@ def test_an_environment_raises(setup: Setup, api: str, traps: Traps, caplog: Any
 
 
 @pytest.mark.once
-@pytest.mark.filterwarnings("ignore:worker .*left behind")
+@pytest.mark.filterwarnings("ignore:worker .*abandoned")
 @over(THREAD, PROCESS, COROUTINES, ASYNCIO)
 def test_an_environment_hangs(setup: Setup, traps: Traps, caplog: Any) -> None:
     limit = {"timeout": deadline(0.5), "on_fault": "restart"}
@@ -122,18 +122,18 @@ def test_many_are_counted(traps: Traps, caplog: Any, monkeypatch: pytest.MonkeyP
         fail(envs, 5)
         first, last = logged(caplog)
         assert first.endswith("restarting environment 1 (1st time in 60 s)")
-        assert last.endswith("(2nd time in 60 s); more faults of the next 60 s are only counted")
+        assert last.endswith("(2nd time in 60 s); further faults in the next 60 s are only counted")
         monkeypatch.setattr(fault_log, "WARNING_SECONDS", 0.0)  # as if a minute had passed
         fail(envs, 1)
         *_, count, latest = logged(caplog)
-        assert count == "3 more faults were recovered, and not logged one by one"
+        assert count == "3 more faults were recovered, without a warning for each"
         assert "(6th time in 60 s)" in latest
         monkeypatch.undo()
         monkeypatch.setattr(fault_log, "MAX_WARNINGS", 1)
         caplog.clear()
         fail(envs, 2)
         assert not logged(caplog)
-    assert logged(caplog) == ["2 more faults were recovered, and not logged one by one"]
+    assert logged(caplog) == ["2 more faults were recovered, without a warning for each"]
 
 
 def test_it_is_seen_without_any_setting(tmp_path: Path) -> None:

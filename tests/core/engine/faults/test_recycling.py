@@ -210,7 +210,7 @@ def test_what_it_cannot_do() -> None:
         Recycle(episodes=0)
     with pytest.raises(agym.UsageError, match=r"Recycle\.rss_mb=-1"):
         Recycle(rss_mb=-1)
-    with pytest.raises(agym.UsageError, match="never recycles: give episodes= or rss_mb="):
+    with pytest.raises(agym.UsageError, match="never recycles: pass episodes= or rss_mb="):
         Recycle()
     with pytest.raises(agym.UsageError, match=r"recycle=5 must be an agym\.Recycle"):
         Process(recycle=5)  # type: ignore[arg-type]

@@ -153,7 +153,7 @@ def test_one_that_is_no_function_of_seed_and_actions(mode: str, tmp_path: Any) -
         result = envs.step([4, 5, 6])
         for i in (0, 2):
             fault = result.infos[i]["fault"]
-            assert "another observation" in fault.replay
+            assert "different observation" in fault.replay
             assert (bool(result.truncated[i]), float(result.rewards[i])) == (True, 0.0)
         assert result.infos[1]["fault"].replay == ""
 

@@ -48,7 +48,7 @@ def told(setup: Setup, what: str, traps: Traps, where: str, at: int, **options: 
     if what == "hang":
         options["timeout"] = deadline(0.4)
     warned = what == "hang" and setup is THREAD
-    expected = pytest.warns(RuntimeWarning, match="left behind") if warned else nullcontext()
+    expected = pytest.warns(RuntimeWarning, match="abandoned") if warned else nullcontext()
     factories = trapped(setup, traps)
     api = options.pop("api", "sync")
     with expected, played(api, factories, **{**setup.options, **options}) as envs:

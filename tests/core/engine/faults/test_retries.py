@@ -88,7 +88,7 @@ def run(
     if what == "hang":
         options["timeout"] = deadline(0.4)
     warned = what == "hang" and setup is THREAD
-    expected = pytest.warns(RuntimeWarning, match="left behind") if warned else nullcontext()
+    expected = pytest.warns(RuntimeWarning, match="abandoned") if warned else nullcontext()
     options = {"on_fault": policy(), **setup.options, **options}
     with expected, played("sync", trapped(setup, traps), autoreset=mode, **options) as envs:
         result = Run().play(envs, mode, rounds, before)

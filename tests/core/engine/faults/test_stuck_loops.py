@@ -94,7 +94,7 @@ def test_a_constructor_that_hangs_in_the_new_worker(
         error = agym.WorkerDied if on_fault == "raise" else agym.CrashLoopError
         with pytest.raises(error):
             envs.step([1, 9, 1, 1])
-        with pytest.raises(agym.AgymError, match="did not come up within"):
+        with pytest.raises(agym.AgymError, match="did not start within"):
             envs.restart()
         os.unlink(path)  # noqa: PTH108
         assert envs.restart() == [0, 1]

@@ -227,7 +227,7 @@ def test_other_layers_are_refused_before_anything_is_changed() -> None:
         one.reset(seed=1)
         other.reset(seed=2)
         with pytest.raises(
-            agym.SnapshotError, match=r"TimeLimit around .*, and not of .*TransformRe"
+            agym.SnapshotError, match=r"TimeLimit around .*, not from .*TransformRe"
         ):
             other.restore(one.snapshot())
         other.reset(seed=2)

@@ -285,13 +285,13 @@ def test_nonsense(wrong: str) -> None:
             envs.step([0] * 3)
         told = {
             "rows": "observations of 2 environments where 3",
-            "shape": r"observations of shape \(3, 2\) where its space wants \(3, 3\)",
-            "dtype": "observations of dtype float64 where its space wants int64",
+            "shape": r"observations of shape \(3, 2\) where its space requires \(3, 3\)",
+            "dtype": "observations of dtype float64 where its space requires int64",
             "none": "observations that do not fit",
             "rewards": r"returned rewards of shape \(2,\) where \(3,\) is expected",
             "flags": r"returned terminated of shape \(3, 1\) where \(3,\) is expected",
-            "four": "must give",
-            "info": "an info that is no dict but int",
+            "four": "must return",
+            "info": "an info of type int, not a dict",
         }
         assert caught.match(told[wrong])
 

@@ -55,8 +55,8 @@ class Configured(Tally):
 
 
 PARTS_OF = (
-    r"has batch_size={0}, but agym steps all {1} environments .* together: leave batch_size out\."
-    r" With workers=N.* recv\(min_envs={0}\) gives the first that are done"
+    r"has batch_size={0}, but agym steps all {1} environments .* together: omit batch_size\."
+    r" With workers=N.* recv\(min_envs={0}\) returns the first that are done"
 )
 
 
@@ -83,14 +83,14 @@ if installed("ale_py"):
         ([Tally], {}, "not list: take backend='process'"),
         (SingleTally, {}, "does not take num_envs="),
         (7, {}, "not int"),
-        (lambda num_envs: SingleTally(), {}, "environments 0 to 3: Tally is no .*VectorEnv"),
-        (Other, {}, "environments 0 to 3: Other has num_envs=5, and num_envs=4 was asked"),
-        (Silent, {}, "Silent does not say what follows an episode's end"),
+        (lambda num_envs: SingleTally(), {}, "environments 0 to 3: Tally is not a .*VectorEnv"),
+        (Other, {}, "Other has num_envs=5, but its constructor was called with num_envs=4"),
+        (Silent, {}, "Silent does not declare its autoreset mode"),
         (Tally, {"autoreset": "same_step"}, "autoreset_mode=NEXT_STEP.*autoreset='next_step'"),
         (
             partial(sync, autoreset_mode=AutoresetMode.DISABLED),
             {"autoreset": "next_step"},
-            "take autoreset='disabled'",
+            "use autoreset='disabled'",
         ),
         (Partial, {"batch_size": 2}, f"environments 0 to 3: Partial {PARTS_OF.format(2, 4)}"),
         (Configured, {"batch_size": 1}, f"Configured {PARTS_OF.format(1, 4)}"),
@@ -146,7 +146,7 @@ def test_one_that_was_made_already_cannot_be_made_again() -> None:
     trap = Trap()
     with agym.make(Tally(3, trap), autoreset="next_step") as envs:
         envs.reset()
-        with pytest.raises(agym.UsageError, match="cannot be made again: give agym a class"):
+        with pytest.raises(agym.UsageError, match="cannot be made again: pass a class"):
             envs.restart([0, 1, 2])
 
 
@@ -171,7 +171,7 @@ def test_parts_of_a_program(api: str) -> None:
         for call in refused:
             with pytest.raises(agym.UsageError, match=r"environments . to . are one VectorEnv"):
                 call()
-        with pytest.raises(agym.UsageError, match=r"environments 4 to 7 .*integer as seed"):
+        with pytest.raises(agym.UsageError, match=r"environments 4 to 7 .*integer as the seed"):
             envs.reset(seed=[0, 1, 2, 3, 9, 8, 7, 6])
         result = envs.step([1] * 4, env_ids=[4, 5, 6, 7])
         assert result.observations[:, 1].tolist() == [1] * 4
@@ -248,7 +248,7 @@ def test_a_base_class_that_another_library_wrote_to() -> None:
 
     VectorEnv.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
     try:
-        with pytest.raises(agym.UsageError, match="Bare does not say what follows"):
+        with pytest.raises(agym.UsageError, match="Bare does not declare its autoreset mode"):
             agym.make(Bare, 2)
     finally:
         del VectorEnv.metadata["autoreset_mode"]
