@@ -27,7 +27,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["reference/commands.md"]
+exclude_patterns = ["reference/commands.md", "start/four_ways.md"]
 
 html_theme = "furo"
 html_title = "agym"

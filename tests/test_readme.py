@@ -160,6 +160,16 @@ def test_pages_name_every_public_name_and_error() -> None:
             assert re.search(rf"^\.\. auto\w+:: {name}(\(\))?$", reference, re.MULTILINE), name
 
 
+def test_the_table_of_the_four_ways_stands_where_one_is_introduced() -> None:
+    table = (ROOT / "docs/start/four_ways.md").read_text()
+    assert table in (ROOT / "README.md").read_text()
+    for page in (
+        "start/quickstart", "start/concepts", "howto/making", "reference/making",
+        "tutorials/stable_baselines3", "migrate/gymnasium", "migrate/stable_baselines3",
+    ):  # fmt: skip
+        assert "four_ways.md\n```" in (ROOT / f"docs/{page}.md").read_text(), page
+
+
 def test_nobody_is_sent_to_somebody_elses_package() -> None:
     wrong = re.compile(r"pip install (-\w+ )*[\"']?agym(?!-envs)\b")
     for path in [

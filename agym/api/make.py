@@ -145,6 +145,9 @@ def make(
         ...     len(observations)
         3
 
+    It returns lists, and a finished environment waits until it is reset. :func:`make_async`,
+    :func:`make_vec` and :func:`agym.sb3.make_vec_env` return arrays, and reset environments.
+
     Args:
         env: An id (also ``"module:Env-v0"``, which imports the module that registers it, or an id
             without a version for the latest), an ``EnvSpec``, a factory, or a list of factories.

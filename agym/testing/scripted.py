@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import ctypes
+import faulthandler
 import os
 import signal
 import time
@@ -330,6 +331,7 @@ class _Scripted:
         if act == "exit":
             os._exit(DEATHS[act])
         elif act in DEATHS:
+            faulthandler.disable()  # this death is intended: no traceback is of use
             os.kill(os.getpid(), -DEATHS[act])
             signal.pause()
         elif act == "wait":

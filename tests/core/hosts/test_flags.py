@@ -57,6 +57,6 @@ def test_a_sequence_is_no_flag(kind: Any, n: int) -> None:
     ) as envs:
         envs.reset()
         with pytest.raises(
-            agym.EnvError, match=r"a flag of type (list|tuple), which must be True or False"
+            agym.AgymError, match=r"a flag of type (list|tuple), which must be True or False"
         ):
             envs.step([0] * n)

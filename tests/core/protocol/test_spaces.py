@@ -205,6 +205,6 @@ def test_extreme_values(case: str, setup: dict[str, Any]) -> None:
 def test_an_integer_that_is_too_large(num_envs: int) -> None:
     with (
         agym.make(partial(Echo, spaces.Discrete(2), [2**70]), num_envs, backend="serial") as envs,
-        pytest.raises(agym.EnvError, match="does not fit observation_space"),
+        pytest.raises(agym.AgymError, match="does not fit observation_space"),
     ):
         envs.reset()
