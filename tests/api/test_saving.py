@@ -108,7 +108,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     path = tmp_path / "run.agym"
     with agym.make("CartPole-v1", 2) as envs:
         envs.reset(seed=1)
-        with pytest.raises(agym.UsageError, match="save the whole"):
+        with pytest.raises(agym.UsageError, match="save the environments that were split"):
             envs.split(2)[0].save(path)
         envs[0].snapshot().save(path)
     with pytest.raises(agym.UsageError, match=r"not a run: use agym\.Snapshot\.load"):

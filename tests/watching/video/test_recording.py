@@ -491,7 +491,7 @@ def test_the_command_records(tmp_path: Path) -> None:
     arguments = ["record", "CartPole-v1", "-n", "3", "--steps", "7", "--scale", "0.1", "-o"]
     result = CliRunner().invoke(app, [*arguments, str(path)])
     assert result.exit_code == 0, result.output
-    assert "8 pictures of 3 CartPole-v1" in result.output
+    assert "8 frames of 3 environments (CartPole-v1)" in result.output
     pictures = decoded(path)
     assert len(pictures) == 8
     assert pictures[0][1].mean() > 150  # the sky
