@@ -95,7 +95,7 @@ REFUSED = {
             if (n := state.n) < 3:  # here
                 state.n = n + 1
             return 1.0, False
-        """, "numba does not know := here: write the assignment on a line of its own"),
+        """, "numba does not support := here: write the assignment on a separate line"),
     "digits": ("""
         def step(state, action, rng):
             state.x = round(state.x, 2)  # here
@@ -183,7 +183,7 @@ def test_what_cannot_be_compiled_is_named_with_its_line(
     ) as caught:
         agym.vectorize(rules, 2, engine="compiled")
     message = str(caught.value)
-    assert message.endswith("engine='python' runs more")
+    assert message.endswith("engine='python' supports more")
     assert len(message) < 800
     file = tmp_path / "refused.py"
     lines = file.read_text().splitlines()
@@ -518,7 +518,7 @@ def test_without_numba(
         envs = agym.vectorize(rules, 2)
     assert envs.engine == "python"
     (said,) = caplog.messages
-    assert said.startswith("Game runs in plain Python, which is some hundred times as slow")
+    assert said.startswith("Game runs in plain Python, which is some hundred times slower")
     assert install_command("vectorize") in said
     for engine in ("compiled", "parallel", "cuda"):
         with pytest.raises(agym.MissingExtraError, match=r"pip install .*\[vectorize\]"):
