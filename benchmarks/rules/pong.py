@@ -59,7 +59,7 @@ def pong(
     check_plot(plot)
     check_writable(json, plot)
     if game not in GAMES:
-        raise UsageError(f"{game!r} is not a game of agym's: take {' or '.join(GAMES)}")
+        raise UsageError(f"{game!r} is not a game of agym: use {' or '.join(GAMES)}")
     works = [Workload(game, count) for count in parse_counts(num_envs)]
     report = run_games(works, Settings(seconds, repeats), PLAYERS, TARGETS)
     deliver(show_games(report), report.to_json(), json)

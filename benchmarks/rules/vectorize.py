@@ -61,6 +61,8 @@ def vectorize(
     chosen = [parse_work(text) for text in works] if works else [*WORKS]
     for work in chosen:
         if not str(find_spec(work.env_id).vector_entry_point).startswith("agym."):
-            raise UsageError(f"{work.env_id!r} is no rule book of agym's, such as agym/CartPole-v1")
+            raise UsageError(
+                f"{work.env_id!r} is not a rule book of agym, such as agym/CartPole-v1"
+            )
     report = run_games(chosen, Settings(seconds, repeats, workers), RUNNERS, TARGETS)
     deliver(show_games(report), report.to_json(), json)

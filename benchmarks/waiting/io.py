@@ -176,6 +176,6 @@ async def measure_rounds(
 
 
 async def _timed(pending: Awaitable[Any]) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     await pending
-    return 1000 * (time.perf_counter() - begun)
+    return 1000 * (time.perf_counter() - started)
