@@ -81,7 +81,7 @@ def make_vec_env(
         envs = _vec_env_class().vector(env_id, n_envs, env_kwargs or {}, **all_options)
         envs.seed(None if seed is None else seed + start_index)
         return envs
-    made: AgymVecEnv = _env_util().make_vec_env(
+    vec_env: AgymVecEnv = _env_util().make_vec_env(
         _maker(env_id),
         n_envs=n_envs,
         seed=seed,
@@ -94,7 +94,7 @@ def make_vec_env(
         monitor_kwargs=monitor_kwargs,
         wrapper_kwargs=wrapper_kwargs,
     )
-    return made
+    return vec_env
 
 
 def make_atari_env(
@@ -117,7 +117,7 @@ def make_atari_env(
             "make_atari_env wraps single environments, but backend='vector' runs one VectorEnv: use"
             " agym.sb3.make_vec_env"
         )
-    made: AgymVecEnv = _env_util().make_atari_env(
+    vec_env: AgymVecEnv = _env_util().make_atari_env(
         _maker(env_id),
         n_envs=n_envs,
         seed=seed,
@@ -129,7 +129,7 @@ def make_atari_env(
         vec_env_kwargs=all_options,
         monitor_kwargs=monitor_kwargs,
     )
-    return made
+    return vec_env
 
 
 def _join(vec_env_kwargs: dict[str, Any] | None, options: Any) -> dict[str, Any]:

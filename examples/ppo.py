@@ -161,7 +161,7 @@ class Group:
         rewards = torch.as_tensor(rewards, dtype=torch.float32)
         if len(cut := np.flatnonzero(truncated & ~terminated)):
             final_obs = np.stack([infos[i]["final_obs"] for i in cut])
-            with torch.no_grad():  # a time limit is no reason for value 0
+            with torch.no_grad():  # after a time limit, the value is not 0
                 rewards[cut] += gamma * agent.value(torch.as_tensor(final_obs, dtype=torch.float32))
         rollouts.rewards[t, self.ids] = rewards
         rollouts.ends[t, self.ids] = torch.as_tensor(ended, dtype=torch.float32)

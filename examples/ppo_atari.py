@@ -207,7 +207,7 @@ class Group:
         obs, rewards, terminated, truncated, infos = await self.pending
         self.obs = torch.as_tensor(obs, device=self.device)
         rewards = torch.as_tensor(rewards, dtype=torch.float32, device=self.device)
-        with torch.no_grad():  # a time limit is no reason for value 0
+        with torch.no_grad():  # after a time limit, the value is not 0
             for i in np.flatnonzero(truncated & ~terminated):
                 final_obs = torch.as_tensor(np.asarray(infos[i]["final_obs"]), device=self.device)
                 rewards[i] += gamma * agent(final_obs[None])[1][0]

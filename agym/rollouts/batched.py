@@ -333,8 +333,8 @@ class BatchedPolicy:
     def _go(self) -> None:
         """Start an update, if no call is running; otherwise as many batches as are due.
 
-        It runs after every event that may make a batch due, and checks all conditions anew. So a
-        timer or a turn that it cancels is never missed.
+        It runs after every event that may make a batch due, and checks all conditions each time. So
+        it may cancel a pending timer or turn.
         """
         for handle in (self._turn, self._timer):
             if handle is not None:

@@ -173,8 +173,8 @@ class Group:
             _AttemptError: A member failed.
         """
         try:
-            ids, lost = self._envs.env_ids, self._envs.tap.lost
-            if members := [i for i in self.env_ids if ids[i] in lost]:
+            ids, lost_ids = self._envs.env_ids, self._envs.tap.lost
+            if members := [i for i in self.env_ids if ids[i] in lost_ids]:
                 await self._envs.restart(members)  # on_fault="raise", or too many faults
             # A step of the last play may still be under way: the reset is queued behind it.
             resets = [member.reset(seed=seed, options=options) for member in self._members]

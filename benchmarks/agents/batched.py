@@ -122,7 +122,7 @@ class BatchedReport:
                 if not row.system.startswith(OURS):
                     pairs = zip(ours.rates, row.rates, strict=True)
                     ratio = median(a / b for a, b in pairs)
-                    text = f"{num_envs} environments: frames per second, beside {row.system}"
+                    text = f"{num_envs} environments: frames per second, against {row.system}"
                     yield Verdict.on_ratio(text, 1.0, ratio)
 
     def to_json(self) -> str:
@@ -148,7 +148,11 @@ def batched(
     ] = None,
     envs: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Environments beside TorchRL; repeatable.", show_default="4, 64"),
+        typer.Option(
+            min=1,
+            help="Number of environments of the part torchrl; repeatable.",
+            show_default="4, 64",
+        ),
     ] = None,
     quick: Quick = False,
     json: JsonFile = None,

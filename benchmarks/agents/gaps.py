@@ -303,5 +303,5 @@ def show_gaps(report: GapsReport) -> RenderableType:
         )  # fmt: skip
     foot = [machine_line(report.machine)]
     if report.other_cores > BUSY_CORES:
-        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy meanwhile.")
+        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy during the run.")
     return Group(table, verdict_table(report.targets), *foot)

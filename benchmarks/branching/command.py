@@ -252,5 +252,5 @@ def show_branching(report: BranchingReport) -> RenderableType:
         tables.append(memory_table(report.memory, plan))
     foot = [machine_line(report.machine)]
     if report.other_cores > BUSY_CORES:
-        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy meanwhile.")
+        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy during the run.")
     return Group(*tables, *foot)

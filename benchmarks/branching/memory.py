@@ -30,7 +30,7 @@ MEMORY_GAMES = (PONG, ANT)
 # Environments whose snapshots are taken together.
 NUM_ENVS = 16
 
-# Growth that is no leak: part of the memory before, or bytes, whichever is more.
+# Growth that is not a leak: a share of the memory before, or bytes; the larger limit counts.
 SHARE_LIMIT, BYTES_LIMIT = 0.05, 10e6
 
 # Share of the available memory that snapshots may take.

@@ -102,7 +102,7 @@ def startup_table(startup: StartupResult) -> Table:
     """Return the time until environments are ready, and their memory."""
     table = Table(title="Start-up, each time from a fresh process, until ready to step")
     table.add_column("work")
-    for name in ("workers", "seconds", "slowest", "memory in all"):
+    for name in ("workers", "seconds", "slowest", "total memory"):
         table.add_column(name, justify="right")
     table.add_row(
         startup.work,
@@ -149,8 +149,8 @@ def notes(report: Report) -> Iterator[str]:
     for work in report.workloads:
         if work.other_cores > BUSY_CORES:
             yield (
-                f"{work.work}: other programs kept {work.other_cores:.1f} cores busy meanwhile,"
-                " which slows worker processes most."
+                f"{work.work}: other programs kept {work.other_cores:.1f} cores busy, which slows"
+                " worker processes most."
             )
 
 
@@ -162,6 +162,5 @@ def disturbance(report: Report) -> Iterator[str]:
         yield f"Systems waiting for their turn used up to {idle:.0%} of a core."
     if other > BUSY_CORES:
         yield (
-            f"Other programs kept up to {other:.1f} cores busy meanwhile, which slows worker"
-            " processes most."
+            f"Other programs kept up to {other:.1f} cores busy, which slows worker processes most."
         )

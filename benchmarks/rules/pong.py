@@ -1,7 +1,7 @@
 """``pong``: cost of a step of Pong by engine and by number of games.
 
 All engines take turns, for one number of games after the other. A cost linear in the number of
-games gives a flat line; a constant cost gives a falling one.
+games is a flat line; a constant cost is a falling line.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class AgymAuto(Agym):
     backend = "auto"
 
     def make(self, work: Workload, workers: int) -> Any:
-        if work.env_id in PROBES:  # an environment of one's own, which only a plan may step
+        if work.env_id in PROBES:  # a user's environment, which only a plan may step
             plan(work.factory, work.num_envs)
             env: Any = work.factory
         else:

@@ -283,7 +283,7 @@ def judge(work: WorkloadResult, beside: str, quiet: WorkloadResult | None) -> It
 
 
 def _verdict(work: WorkloadResult, beside: str, ours: str, best: Row, factor: float) -> Verdict:
-    target = f"{work.work} beside {beside}: {ours} against {best.system}"
+    target = f"{work.work} next to {beside}: {ours} against {best.system}"
     return Verdict.on_ratio(target, factor, work.ratio(ours, best.system))
 
 
@@ -295,7 +295,7 @@ def show_busy(report: BusyReport) -> RenderableType:
     tables: list[RenderableType] = []
     for part in report.parts:
         table = Table(
-            title=f"Beside {part.neighbours}: thousands of steps per second,"
+            title=f"Next to {part.neighbours}: thousands of steps per second,"
             f" median of {report.settings.repeats} × {report.settings.seconds:g} s in turns"
         )
         table.add_column("cell", no_wrap=True)
@@ -327,7 +327,7 @@ def _thousands(row: Row | None) -> str:
 
 
 def save_busy_plot(report: BusyReport, path: Path) -> None:
-    """Draw a panel per cell, with the steps per second beside each kind of neighbours.
+    """Draw a panel per cell, with the steps per second next to each kind of neighbours.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -362,6 +362,6 @@ def save_busy_plot(report: BusyReport, path: Path) -> None:
         panel.set_axis_off()
     bars, labels = panels[0].get_legend_handles_labels()
     figure.legend(bars, labels, loc="outside lower center", ncols=len(shown), frameon=False)
-    title = "Steps of environments per second, beside other programs"
+    title = "Steps of environments per second, next to other programs"
     figure.suptitle(f"{title}\n{machine_line(report.machine)}", fontsize=7, wrap=True)
     figure.savefig(path, format="png", dpi=150)

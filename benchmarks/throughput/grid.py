@@ -193,7 +193,7 @@ def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
     table = Table(
         title=f"agym auto, {settings.workers} workers for fixed choices: median of"
         f" {settings.repeats} × {settings.seconds:g} s or more in turns"
-        + (", beside a busy program" if busy else ""),
+        + (", next to a busy program" if busy else ""),
         caption="\n".join(
             [machine_line(report.machine), *grouped_notes(report), *disturbance(report)]
         ),

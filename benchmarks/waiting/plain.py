@@ -12,7 +12,7 @@ from typing import Self
 
 from benchmarks.measuring.event_loop import new_runner
 
-# A process of its own per event loop, which inherits nothing.
+# A separate process per event loop, which inherits nothing.
 CONTEXT = get_context("spawn")
 
 

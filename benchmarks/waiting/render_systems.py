@@ -21,7 +21,7 @@ from benchmarks.systems.base import Contest, System
 from benchmarks.systems.baseline import BareAtOnce, BareLoop
 from benchmarks.systems.runners import Agym, AgymProcess, AgymProcessAsync, GymnasiumAsync
 
-# One round in RENDERED is rendered beside the steps.
+# One round in RENDERED is rendered during the steps.
 RENDERED = 20
 
 # Pictures per second of the live page, and seconds for its viewer to notice its end.
@@ -185,7 +185,7 @@ class Unwatched(AgymProcess):
 class Watchable(AgymProcess):
     """The same with a page that no browser has open."""
 
-    name = "a page, nobody looks"
+    name = "a page, no viewer"
     extra = "watch", "starlette"
     _page: Any = None
 

@@ -124,7 +124,7 @@ def play(
     memory, _ = envs.reset(seed=options.seed)
     first_lives = memory[:, LIVES]
     scores, lengths = np.zeros(count), np.zeros(count, int)
-    left = np.full(count, options.explore)  # steps of each until it begins again
+    left = np.full(count, options.explore)  # steps of each until its next restore
     actions = np.zeros(count, int)
     over = np.zeros(count, bool)
     places: list[Place | None] = [None] * count

@@ -75,7 +75,7 @@ class Wall:
 
 
 def play(loop: Loop, wall: Wall, episodes: int, seed: int) -> tuple[int, float, float]:
-    """Play in turns until every environment had its episodes; gives frames, and seconds of both."""
+    """Play in turns until every environment had ``episodes``; return frames and seconds."""
     random = np.random.default_rng(seed)
     num_envs = len(wall.envs)
     rounds, seconds = 0, [0.0, 0.0]

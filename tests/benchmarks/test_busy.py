@@ -100,5 +100,5 @@ def test_it_measures_beside_neighbours(
     for part in done.data["parts"]:
         (work,) = part["workloads"]
         assert {row["system"] for row in work["rows"]} >= {SYNC, PROCESS, AUTO}
-    assert "Beside one busy loop" in done.stdout
+    assert "Next to one busy loop" in done.stdout
     assert (tmp_path / "busy.png").read_bytes().startswith(PNG)

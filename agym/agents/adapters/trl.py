@@ -94,7 +94,7 @@ class Environment:
     async def _act(self, action: Any) -> str:
         try:
             step = await self._seat.step_async(action)
-        except UsageError:  # the model's mistake, which the model is told
+        except UsageError:  # a mistake of the model, which TRL reports to it
             raise
         except AgymError as error:
             self.error = self.error or error
