@@ -115,7 +115,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         agym.load(path)
     with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
         vector.reset(seed=1)
-        with pytest.raises(agym.UsageError, match="only the environments of"):
+        with pytest.raises(agym.UsageError, match="only environments made by"):
             vector.runner.save(path)
         before = vector.runner.snapshot()
         once = vector.step(np.array([0, 1]))
