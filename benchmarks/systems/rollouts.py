@@ -210,7 +210,7 @@ class Network(SB3Collects):
 
     def collect(self, steps: int) -> None:
         model = self._model
-        model.collect_rollouts(model.env, self._learning, model.step_buffer, steps)
+        model.collect_rollouts(model.env, self._learning, model.rollout_buffer, steps)
 
 
 class DummyNetwork(Network, SB3Dummy):

@@ -64,7 +64,7 @@ def test_targets_depend_on_the_quiet_batch(batch_seconds: float, factors: dict[s
     assert [verdict.wanted for verdict in verdicts] == [*factors.values()]
     measured = {PROCESS: 0.9, AUTO: 0.96}
     for verdict, name in zip(verdicts, factors, strict=True):
-        assert verdict.target == f"E ×100 beside one busy loop: {name} against {SERIAL}"
+        assert verdict.target == f"E ×100 next to one busy loop: {name} against {SERIAL}"
         assert verdict.measured == pytest.approx(measured[name])
         assert verdict.met is (measured[name] >= verdict.wanted)
 
