@@ -349,8 +349,6 @@ def test_tensorboard_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with (
         agym.make([short] * 2, backend="serial") as envs,
-        pytest.raises(
-            agym.MissingExtraError, match=r'^tensorboardX is not .*\[tensorboard\]"$'
-        ),
+        pytest.raises(agym.MissingExtraError, match=r'^tensorboardX is not .*\[tensorboard\]"$'),
     ):
         agym.TensorBoard(tmp_path, envs)
