@@ -1,7 +1,8 @@
-"""agym: many Gymnasium environments concurrently, with asyncio or without.
+"""agym: runs many Gymnasium environments concurrently, with asyncio or without.
 
-Each name is imported when it is first used. So a worker process, which imports this package too,
-loads the hosts alone, and no program loads the live page, the recorder or the planner in vain.
+Each name is imported when it is first used. So a worker process, which imports this package, too,
+loads only the code that hosts environments, and no program loads the live page, the recorder or
+the planner unless it uses them.
 """
 
 import importlib
@@ -219,7 +220,7 @@ _MODULE_OF = {
     "watch": "agym.watching.live.page",
 }
 
-# Public modules that lie elsewhere.
+# Public modules whose path differs from their name.
 _MODULES = {
     "adapters": "agym.agents.adapters",
     "snapshot_codecs": "agym.core.hosts.states.codecs",
@@ -227,7 +228,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or one of the modules that are public."""
+    """Import a public name or a public module."""
     if name not in __all__:
         raise AttributeError(f"module 'agym' has no attribute {name!r}")
     if name in _MODULE_OF:
@@ -239,5 +240,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return __all__

@@ -1,4 +1,4 @@
-"""The option classes of the backends on which environments run, and the names of backends."""
+"""The options of the backends on which environments run, and the names of the backends."""
 
 from agym.core.backends.options import (
     Asyncio,

@@ -1,4 +1,4 @@
-"""The tree of exceptions. The class says who is at fault.
+"""The exceptions. The class says who is at fault.
 
 ==================== ============================================================
 The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
@@ -26,7 +26,7 @@ import gymnasium.error
 
 @dataclass(frozen=True)
 class Fault:
-    """What interrupted the episode of an environment; it is in ``info["fault"]``.
+    """The failure that interrupted an environment's episode; see ``info["fault"]``.
 
     Example:
         >>> import agym
@@ -40,22 +40,22 @@ class Fault:
 
     Attributes:
         env_id: The environment.
-        kind: ``"died"`` (its worker did), ``"timeout"`` or ``"raised"``.
-        operation: What it was doing: ``"step"``, ``"reset"``, ...; ``"idle"`` if nothing.
-        error: What happened, in a line.
-        traceback: The environment's own traceback as text, if it raised.
-        worker: Index of its worker, ``None`` if it has none of its own.
+        kind: ``"died"`` (its worker died), ``"timeout"`` or ``"raised"``.
+        operation: The environment's operation: ``"step"``, ``"reset"``, ...; or ``"idle"``.
+        error: The failure in one line of text.
+        traceback: The environment's traceback as text, if it raised.
+        worker: Index of its worker, ``None`` without a worker process or thread.
         pid: Process id of that worker.
         exitcode: Exit code of that worker, or a negative signal number.
         seed: Seed of the environment's last explicit reset.
-        episode: Episodes begun so far, ``None`` if unknown.
+        episode: Number of episodes started so far, ``None`` if unknown.
         step: Steps of this episode, ``None`` if unknown.
         action: The last action, if known.
         culprit: The environment that was running when the worker died, if known.
-        replay: Why a replay could not bring it back, ``""`` if none was tried.
-        capsule: The file written about it, ``""`` if none was.
-        retry: The episode begins again, for this time in a row (:class:`agym.FaultPolicy`); 0 if
-            another one follows, because it is given up or is not to be tried again.
+        replay: Why a replay did not restore the environment, ``""`` if none was tried.
+        capsule: The file that records the failure, ``""`` if none was written.
+        retry: The number of this retry, 1, 2, ..., if the same episode starts again
+            (:class:`agym.FaultPolicy`); 0 if a new episode follows.
     """
 
     env_id: int
@@ -92,19 +92,19 @@ def _rebuild(kind: type[AgymError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class UsageError(AgymError, ValueError):
-    """An argument cannot work: the message names it and says what would."""
+    """An argument is invalid: the message names it and says what to use instead."""
 
 
 class UsageTypeError(UsageError, TypeError):
-    """An argument is of a type that cannot work."""
+    """An argument has the wrong type."""
 
 
 class SnapshotError(UsageError):
-    """An environment's state cannot be copied, or does not fit where it is to be restored."""
+    """An environment's state cannot be copied, or a snapshot is of another kind of environment."""
 
 
 class SpaceMismatchError(UsageError, RuntimeError):
-    """Environments of one batch differ in their spaces (Gymnasium's is a ``RuntimeError``)."""
+    """Environments of one batch have different spaces (in Gymnasium, a ``RuntimeError``)."""
 
 
 class NothingSentError(UsageError):
@@ -112,10 +112,10 @@ class NothingSentError(UsageError):
 
 
 class BusyError(AgymError, gymnasium.error.AlreadyPendingCallError):
-    """An environment was asked to step before its last step was over, and received if sent."""
+    """An environment was stepped while its last step was in flight or not yet received."""
 
     def __init__(self, message: str, operation: str = "step") -> None:
-        super().__init__(message, operation)  # where Gymnasium's users look for the operation
+        super().__init__(message, operation)  # Gymnasium's class has the operation, too
 
 
 class ClosedError(AgymError, gymnasium.error.ClosedEnvironmentError):
@@ -127,11 +127,11 @@ class ResetNeededError(AgymError, gymnasium.error.ResetNeeded):
 
 
 class MissingExtraError(AgymError, ImportError):
-    """An optional dependency is not installed: the message names the extra that brings it."""
+    """An optional dependency is not installed: the message names the extra that installs it."""
 
 
 class RemoteTraceback(Exception):
-    """The cause of an :class:`EnvError` from another process: its traceback, as text."""
+    """The cause of an :class:`EnvError` from another process, with the traceback as text."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -146,17 +146,18 @@ class EnvError(AgymError):
 
     Attributes:
         env_id: Index of the environment that raised.
-        env_ids: The same; or all environments of one ``VectorEnv`` (``backend="vector"``), where it
-            is unknown which one raised. Then ``env_id`` is the first of them, and ``action`` the
-            batch of their actions.
-        operation: What it was doing: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ...
-        seed: Seed of its last explicit reset, ``None`` if it had none.
-        episode: Episodes begun so far, so 0 before the first reset.
-        step: Steps taken in this episode, including the failing one.
-        action: The last action it was given, ``None`` before the first step.
-        error: The type and the text of the environment's own exception.
-        capsule: The file written about it (the ``capsule_dir`` option), ``""`` if none was.
-        exception: The environment's own exception, ``None`` if it could not be sent.
+        env_ids: The same index; or all environments of one ``VectorEnv`` (``backend="vector"``),
+            where it is unknown which environment raised. Then ``env_id`` is the first of them, and
+            ``action`` the batch of their actions.
+        operation: The failed operation: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ...
+        seed: Seed of the environment's last explicit reset, ``None`` if it had none.
+        episode: Number of episodes started so far; 0 before the first reset.
+        step: Steps of this episode, including the failed one.
+        action: The last action, ``None`` before the first step.
+        error: The type and the text of the environment's exception.
+        capsule: The file that records the failure (see ``FaultPolicy.capsule_dir``), ``""`` if none
+            was written.
+        exception: The environment's exception, ``None`` if it could not be sent to this process.
     """
 
     error = ""
@@ -189,9 +190,9 @@ class StepTimeout(AgymError, TimeoutError):
     """Environments missed the deadline of one operation (the ``timeout`` option).
 
     Attributes:
-        operation: The operation that is late.
-        env_ids: The environments that have not answered. Late answers are dropped, never given to
-            a later call.
+        operation: The late operation.
+        env_ids: The environments that have not finished it. A late result is dropped, and never
+            returned by a later call.
     """
 
     def __init__(self, message: str, *, operation: str, env_ids: Sequence[int]) -> None:
@@ -203,16 +204,17 @@ class StepTimeout(AgymError, TimeoutError):
 class RemoteError(AgymError):
     """A server of environments failed, refused or did not answer (:func:`agym.openenv`).
 
-    An environment raises it, so that ``reset`` and ``step`` raise an :class:`EnvError`, whose
-    ``exception`` it is.
+    An environment raises it. So ``reset`` and ``step`` of a batch raise an :class:`EnvError`, with
+    this error as its ``exception``.
 
     Attributes:
         url: The server.
-        session: The number of the session in this process, ``None`` before one is open.
-        operation: What was asked: ``"connect"``, ``"reset"``, ``"step"``, ``"state"``, ...
-        code: ``"TIMEOUT"``, ``"CONNECTION_LOST"``, ``"UNREACHABLE"``, ``"REFUSED"`` (the token, or
-            the address), ``"BAD_ANSWER"`` (no such server), or the server's own code, as
-            ``"CAPACITY_REACHED"`` (it is full) or ``"EXECUTION_ERROR"`` (its environment raised).
+        session: The number of the session in this process, ``None`` before it is open.
+        operation: The failed request: ``"connect"``, ``"reset"``, ``"step"``, ``"state"``, ...
+        code: ``"TIMEOUT"``, ``"CONNECTION_LOST"``, ``"UNREACHABLE"``, ``"REFUSED"`` (the token or
+            the address is wrong), ``"BAD_ANSWER"`` (it is not an OpenEnv server), or a code of the
+            server, such as ``"CAPACITY_REACHED"`` (it is full) or ``"EXECUTION_ERROR"`` (its
+            environment raised).
     """
 
     def __init__(
@@ -226,7 +228,7 @@ class RemoteError(AgymError):
 
 
 class WorkerDied(AgymError):
-    """A worker ended by itself; the environments of other workers stay usable.
+    """A worker died; the environments of other workers stay usable.
 
     Attributes:
         worker: Index of the worker.
@@ -235,7 +237,7 @@ class WorkerDied(AgymError):
             system has not reported it yet.
         signal: Name of that signal, ``None`` if there was none.
         env_ids: The environments that ran on it.
-        operations: What each of them was doing: its operation in flight, or ``"idle after ..."``.
+        operations: The operation of each in flight, or ``"idle after ..."``.
         culprit: The environment that was running, ``None`` if unknown.
     """
 
@@ -260,18 +262,18 @@ class WorkerDied(AgymError):
 
     @property
     def signal(self) -> str | None:
-        """Name of the signal that ended it."""
+        """Name of the signal that ended the worker, ``None`` if none did."""
         return None if self.exitcode is None else signal_name(self.exitcode)
 
 
 class CrashLoopError(AgymError):
-    """Environments failed too often (the ``max_restarts`` option), and are given up.
+    """Environments failed too often and were given up (see ``FaultPolicy.max_restarts``).
 
-    ``restart()`` tries again; the other environments go on.
+    ``envs.restart()`` tries again; the other environments stay usable.
 
     Attributes:
-        env_ids: The environments that are given up.
-        faults: Their last failures, the oldest first.
+        env_ids: The environments that were given up.
+        faults: Their last failures, oldest first.
     """
 
     def __init__(self, message: str, *, env_ids: Sequence[int], faults: Sequence[Fault]) -> None:
@@ -285,11 +287,11 @@ class GroupError(AgymError):
 
     Attributes:
         group: Index of the group.
-        env_ids: Its environments.
-        env_id: The member that failed first, ``None`` if the group could not be reset.
+        env_ids: The group's environments.
+        env_id: The environment that failed first, ``None`` if the group could not be reset.
         seed: The seed of the task.
         options: The options of the task.
-        fault: What interrupted that member, if agym has handled it (``on_fault``).
+        fault: The failure of that environment, if agym has handled it (see ``on_fault``).
     """
 
     fault: Fault | None = None
@@ -315,7 +317,7 @@ class GroupError(AgymError):
 class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
     """Several failures of one call, in the order of their environments.
 
-    Its text is that of the first failure, with the number of others.
+    Its text is the text of the first failure, with the number of other failures.
 
     Attributes:
         env_ids: The environments of all failures.
@@ -324,7 +326,7 @@ class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
     env_ids: tuple[int, ...] = ()
 
     def __init__(self, message: str, errors: Sequence[AgymError]) -> None:
-        """Collect the environments; :func:`group_errors` writes the message."""
+        """Collect the environments; :func:`group_errors` composes the message."""
         self.env_ids = tuple(i for error in errors for i in getattr(error, "env_ids", ()))
 
     def __str__(self) -> str:
@@ -332,7 +334,7 @@ class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):
         return self.message
 
     def derive(self, errors: Sequence[Any], /) -> ExceptionGroup[Any]:
-        """Return a group of some of the failures, as ``except*`` and ``split`` need it."""
+        """Return a group of some of the failures, which ``except*`` and ``split`` need."""
         if all(isinstance(error, AgymError) for error in errors):
             return group_errors(errors)
         return ExceptionGroup(self.message, errors)
@@ -348,7 +350,7 @@ def group_errors(errors: Sequence[AgymError]) -> AgymErrorGroup:
 
 
 def signal_name(exitcode: int) -> str | None:
-    """Return the name of the signal that an exit code stands for, ``None`` if none."""
+    """Return the name of the signal of a negative exit code, ``None`` for other exit codes."""
     if exitcode >= 0:
         return None
     try:

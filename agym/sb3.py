@@ -1,6 +1,6 @@
 """Stable-Baselines3's ``make_vec_env`` for environments on agym's backends.
 
-SB3, which imports torch, is imported when something here is used, not by ``import agym``.
+SB3 imports torch, so it is imported by the first call here, not by ``import agym``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def make_vec_env(
     Args:
         env_id: An id, an ``EnvSpec``, or a function that makes an environment.
         n_envs: Number of environments.
-        seed: Environment ``i`` gets ``seed + i`` at the next reset; ``None`` for a random one.
+        seed: Environment ``i`` gets ``seed + i`` at the next reset; ``None`` for random seeds.
         start_index: Index of the first environment, for names of monitor files and seeds of
             action spaces.
         monitor_dir: A folder for the monitors' files. An environment that is recreated after a
@@ -57,8 +57,8 @@ def make_vec_env(
         vec_env_kwargs: For :class:`AgymVecEnv`.
         monitor_kwargs: For the monitor.
         wrapper_kwargs: For ``wrapper_class``.
-        **options: For :class:`AgymVecEnv` too: ``backend="process"``, ``workers=8``, ... With
-            ``backend="vector"`` all environments are one vector environment, which must support
+        **options: Also for :class:`AgymVecEnv`: ``backend="process"``, ``workers=8``, ... With
+            ``backend="vector"``, all environments are one vector environment, which must support
             same-step autoreset, as ALE's does. It has no monitor; wrap it in ``VecMonitor``.
 
     Returns:
@@ -74,14 +74,14 @@ def make_vec_env(
         check_count("seed", seed, least=0)
     all_options = _join(vec_env_kwargs, options)
     if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
-        _refuse_for_native(
+        _refuse_for_vector(
             monitor_dir=monitor_dir, wrapper_class=wrapper_class, monitor_kwargs=monitor_kwargs,
             wrapper_kwargs=wrapper_kwargs,
         )  # fmt: skip
         envs = _vec_env_class().vector(env_id, n_envs, env_kwargs or {}, **all_options)
         envs.seed(None if seed is None else seed + start_index)
         return envs
-    made: AgymVecEnv = _env_util().make_vec_env(
+    vec_env: AgymVecEnv = _env_util().make_vec_env(
         _maker(env_id),
         n_envs=n_envs,
         seed=seed,
@@ -94,7 +94,7 @@ def make_vec_env(
         monitor_kwargs=monitor_kwargs,
         wrapper_kwargs=wrapper_kwargs,
     )
-    return made
+    return vec_env
 
 
 def make_atari_env(
@@ -114,10 +114,10 @@ def make_atari_env(
     all_options = _join(vec_env_kwargs, options)
     if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
         raise UsageError(
-            "make_atari_env wraps single environments, and backend='vector' makes one VectorEnv of"
-            " all: take agym.sb3.make_vec_env"
+            "make_atari_env wraps single environments, but backend='vector' runs one VectorEnv: use"
+            " agym.sb3.make_vec_env"
         )
-    made: AgymVecEnv = _env_util().make_atari_env(
+    vec_env: AgymVecEnv = _env_util().make_atari_env(
         _maker(env_id),
         n_envs=n_envs,
         seed=seed,
@@ -129,22 +129,22 @@ def make_atari_env(
         vec_env_kwargs=all_options,
         monitor_kwargs=monitor_kwargs,
     )
-    return made
+    return vec_env
 
 
 def _join(vec_env_kwargs: dict[str, Any] | None, options: Any) -> dict[str, Any]:
-    """Join the options that were given in SB3's way and in agym's."""
+    """Join the options of ``vec_env_kwargs``, as in SB3, and of keywords, as in agym."""
     for name in {*(vec_env_kwargs or {})}.intersection(options):
-        raise UsageError(f"{name} is given twice: leave it out of vec_env_kwargs")
+        raise UsageError(f"{name} was passed twice: leave it out of vec_env_kwargs")
     return {**(vec_env_kwargs or {}), **options}
 
 
-def _refuse_for_native(**given: Any) -> None:
-    for name, value in given.items():
+def _refuse_for_vector(**arguments: Any) -> None:
+    for name, value in arguments.items():
         if value is not None:
             raise UsageError(
-                f"{name} is for single environments, and backend='vector' makes one VectorEnv of"
-                " all: put VecMonitor or another wrapper of SB3's over it"
+                f"{name} is for single environments, but backend='vector' runs one VectorEnv: wrap"
+                " it in SB3's VecMonitor, or another wrapper for a VecEnv"
             )
 
 
@@ -153,21 +153,21 @@ def _env_util() -> Any:
 
 
 def _maker(env: Any) -> Any:
-    """Look an id up here, so that workers need not import the modules that registered it."""
+    """Look up an id here, so that workers need not import the module that registers it."""
     if isinstance(env, str | EnvSpec):
-        return partial(_make_one, find_spec(env))
-    return partial(_make_own, env) if callable(env) else env
+        return partial(_make_from_spec, find_spec(env))
+    return partial(_make_from_factory, env) if callable(env) else env
 
 
-def _make_own(factory: Callable[..., AnyEnv], **env_kwargs: Any) -> AnyEnv:
-    """Make an environment; refuse what SB3 would refuse with a message about OpenAI Gym."""
+def _make_from_factory(factory: Callable[..., AnyEnv], **env_kwargs: Any) -> AnyEnv:
+    """Make an environment; check it, because SB3's message would be about OpenAI Gym."""
     env = factory(**env_kwargs)
     check_made(env)
     return env
 
 
-def _make_one(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:
-    """Make an environment, with ``render_mode="rgb_array"`` if it takes that, as SB3 does."""
+def _make_from_spec(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:
+    """Make an environment, with ``render_mode="rgb_array"`` if it accepts that, as SB3 does."""
     try:
         return gymnasium.make(spec, **{"render_mode": "rgb_array", **env_kwargs})
     except TypeError:
@@ -175,7 +175,7 @@ def _make_one(spec: EnvSpec, **env_kwargs: Any) -> AnyEnv:
 
 
 def _sample(env: Any, env_kwargs: dict[str, Any] | None) -> Factory | None:
-    """Return a factory that ``backend="auto"`` may try; ``None`` if its code is the user's own."""
+    """Return a factory that ``backend="auto"`` may measure; ``None`` if it runs the user's code."""
     if not isinstance(env, str | EnvSpec):
         return None
     factory = partial(gymnasium.make, find_spec(env), **(env_kwargs or {}))
@@ -185,7 +185,7 @@ def _sample(env: Any, env_kwargs: dict[str, Any] | None) -> Factory | None:
 def _atari_sample(
     env: Any, env_kwargs: dict[str, Any] | None, wrapper_kwargs: dict[str, Any] | None
 ) -> Factory | None:
-    """Return the same with SB3's wrapper, which repeats actions and scales pictures."""
+    """Return the same factory with SB3's wrapper, which repeats actions and scales pictures."""
     sample = _sample(env, env_kwargs)
     if sample is None:
         return None
@@ -204,7 +204,7 @@ def _vec_env_maker(sample: Factory | None) -> Callable[..., AgymVecEnv]:
 
 def _vec_env_class() -> type[AgymVecEnv]:
     require("stable_baselines3.common.vec_env", "sb3")
-    # A late import, because the class is derived from a class of SB3's.
+    # Imported here, because it imports SB3: the class is derived from SB3's ``VecEnv``.
     from agym.api.sb3.vec_env import AgymVecEnv
 
     return AgymVecEnv

@@ -2,9 +2,9 @@
 
 python examples/async_training.py
 
-``envs.step(actions)`` sends the actions off when it is called, not when it is awaited. In between,
-one minibatch of the rollout before is learned from, so that the workers step while this process
-does the backward pass. What is learned is the same as one after the other, only sooner.
+``envs.step(actions)`` sends the actions when it is called, not when it is awaited. Between the two,
+the script learns from a minibatch of the last rollout, so that the workers step while this process
+does the backward pass. The results are the same as without this overlap, but come sooner.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEARNING_RATE = 1e-3
 
 
 class Agent(nn.Module):
-    """A policy and a value, each with a small network of its own."""
+    """A policy and a value function, each with a small network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Sample an action for each observation; gives the actions and their log-probabilities."""
+        """Sample an action for each observation; return the actions and their log-probabilities."""
         choice = Categorical(logits=self.policy(observations))
         actions = choice.sample()
         return actions, choice.log_prob(actions)
@@ -57,7 +57,7 @@ class Agent(nn.Module):
 
 @dataclass
 class Rollout:
-    """What was seen in ``STEPS`` steps, one entry for each; the last has no action yet."""
+    """The transitions of ``STEPS`` steps, and the observations after the last step."""
 
     observations: list[Tensor] = field(default_factory=list)
     actions: list[Tensor] = field(default_factory=list)
@@ -69,21 +69,21 @@ class Rollout:
 
 
 def tell(run: Run, num_envs: int, target: float) -> None:
-    """Say what came of a training.
+    """Print the result of a training.
 
     Raises:
-        SystemExit: It ended before the target was reached.
+        SystemExit: The training ended before the target was reached.
     """
     print(
         f"{run.rollouts * STEPS * num_envs:,} steps of CartPole-v1 in {run.seconds:.1f} s,"
         f" mean return of the last {len(run.returns)} episodes {run.mean:.1f}"
     )
     if run.mean <= target:
-        sys.exit(f"the target of {target:g} was not reached: it needs more --updates")
+        sys.exit(f"the target {target:g} was not reached: the run needs more --updates")
 
 
 def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Rollout) -> Iterator[None]:
-    """Learn from a rollout by proximal policy optimization; pauses after each minibatch."""
+    """Learn from a rollout by proximal policy optimization; yield after each minibatch."""
     observations, rewards = torch.stack(rollout.observations), torch.stack(rollout.rewards)
     goes_on, same_episode = ~torch.stack(rollout.terminated), ~torch.stack(rollout.ended)
     with torch.no_grad():
@@ -117,7 +117,7 @@ def learn(agent: Agent, optimizer: torch.optim.Optimizer, rollout: Rollout) -> I
 
 @dataclass(frozen=True)
 class Run:
-    """A training that has ended."""
+    """The result of a training."""
 
     agent: Agent
     returns: deque[float]
@@ -133,7 +133,7 @@ class Run:
 async def train(
     envs: agym.AsyncEnvs, rollouts: int, seed: int, *, target: float = np.inf, overlap: bool = True
 ) -> Run:
-    """Train a new agent until the last 100 episodes reach a target, or the rollouts are used up."""
+    """Train an agent until the last 100 episodes reach a target, or for ``updates`` rollouts."""
     torch.manual_seed(seed)
     agent = Agent()
     optimizer = torch.optim.Adam(agent.parameters(), LEARNING_RATE)
@@ -142,7 +142,7 @@ async def train(
     scores = np.zeros(len(envs))
     ended = np.zeros(len(envs), bool)
     run = Run(agent, returns, 0, 0.0)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     first, _ = await envs.reset(seed=seed)
     observations = torch.as_tensor(first)
     for number in range(1, rollouts + 1):
@@ -171,7 +171,7 @@ async def train(
             returns.extend(scores[ended].tolist())
             scores[ended] = 0
         minibatches = learn(agent, optimizer, rollout)
-        run = Run(agent, returns, number, time.perf_counter() - begun)
+        run = Run(agent, returns, number, time.perf_counter() - started)
         if number % 20 == 0 and target < np.inf:
             print(f"{number:4} rollouts, {run.seconds:5.1f} s: mean return {run.mean:.1f}")
         if len(returns) == returns.maxlen and run.mean > target:
@@ -180,7 +180,7 @@ async def train(
 
 
 class Slower(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that waits in each step, as one does that is more than a few formulas."""
+    """An environment that waits in each step, like a more expensive one."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], seconds: float) -> None:
         super().__init__(env)
@@ -193,7 +193,7 @@ class Slower(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 async def compare(options: argparse.Namespace, milliseconds: float) -> None:
-    """Do the same work overlapped and one after the other, in turns; prints seconds."""
+    """Do the same work with and without overlap, in turns; print the seconds."""
     seconds: dict[bool, list[float]] = {True: [], False: []}
     agents: list[Tensor] = []
     async with agym.make_async(
@@ -206,13 +206,13 @@ async def compare(options: argparse.Namespace, milliseconds: float) -> None:
             run = await train(envs, options.compare, options.seed, overlap=overlap)
             seconds[overlap].append(run.seconds)
             agents.append(nn.utils.parameters_to_vector(run.agent.parameters()))
-    # The same agent comes out, to the last bit.
+    # The agents are equal, to the last bit.
     if not all(torch.equal(agents[0], agent) for agent in agents):
-        sys.exit("overlapping changed what was learned: please report it")
+        sys.exit("the overlap changed the agent: please report it")
     overlapped, one_by_one = min(seconds[True]), min(seconds[False])
     print(
         f"{options.compare} rollouts, steps {milliseconds:g} ms slower: {overlapped:.2f} s"
-        f" overlapped, {one_by_one:.2f} s one after the other,"
+        f" with overlap, {one_by_one:.2f} s without:"
         f" {one_by_one / overlapped:.2f} times as fast"
     )
 
@@ -237,10 +237,10 @@ async def main() -> None:
         "--updates",
         type=int,
         default=600,
-        help="rollouts to learn from at most (default: %(default)s)",
+        help="maximum number of rollouts (default: %(default)s)",
     )
     parser.add_argument(
-        "--target", type=float, default=400, help="mean return to be reached (default: %(default)s)"
+        "--target", type=float, default=400, help="mean return to reach (default: %(default)s)"
     )
     parser.add_argument(
         "--compare",
@@ -249,7 +249,10 @@ async def main() -> None:
         help="rollouts of the comparison; 0 for none (default: %(default)s)",
     )
     parser.add_argument(
-        "--step-ms", type=float, default=0.05, help="wait of slower steps (default: %(default)s)"
+        "--step-ms",
+        type=float,
+        default=0.05,
+        help="milliseconds added to a step of the comparison (default: %(default)s)",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of environments and agent (default: %(default)s)"

@@ -1,17 +1,17 @@
-"""Double DQN learns Pong on six rungs of a ladder, each of which makes the same learning quicker.
+"""Double DQN learns Pong in six variants; the same learning gets faster from variant to variant.
 
-python examples/dqn_pong.py                                      # all rungs: a table, and a PNG
+python examples/dqn_pong.py                                      # all variants: a table, and a PNG
 python examples/dqn_pong.py --variant baseline wrappers-parallel --seeds 0 1 2
-python examples/dqn_pong.py --env ALE/Pong-v5                    # frames per second alone
+python examples/dqn_pong.py --env ALE/Pong-v5                    # only frames per second
 
     baseline           one environment: act, store, learn, in turn
-    grad               the same without torch.no_grad(), to see what forgetting it costs
-    envs3              three environments for each training step, of three times the batch
-    parallel           ... which step in a worker process while the training step is done
-    wrappers           or preprocessed as one batch, and bytes until they reach the network
+    grad               the baseline without torch.no_grad(), to show its cost
+    envs3              three environments per training step, which has three times the batch
+    parallel           envs3, stepped in a worker process during the training step
+    wrappers           envs3, preprocessed as one batch, and as bytes until the network
     wrappers-parallel  both
 
-A frame is what an agent sees and acts upon: two steps of agym/Pong-v0, four of the emulator.
+A frame is an observation of the agent: two steps of agym/Pong-v0, four of the emulator.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LEARNING_RATE = 1e-3
 TAU = 0.01  # by which the target network goes towards the other in a training step
 EXPLORATION = 10_000  # frames in which epsilon falls from 1 to ...
 EPSILON = 0.01
-MAX_FRAMES = 200_000  # after which it is given up
+MAX_FRAMES = 200_000  # after which a run stops
 WINDOW = 20  # games of which the mean score counts
 FULL = 21  # points that win a whole game
 SKIP, STACK = 2, 2  # of agym/Pong-v0: steps per frame, and frames per observation
@@ -60,7 +60,7 @@ SKIP, STACK = 2, 2  # of agym/Pong-v0: steps per frame, and frames per observati
 
 @dataclass(frozen=True)
 class Rung:
-    """What is done otherwise than in the baseline."""
+    """The differences from the baseline."""
 
     num_envs: int = 1
     no_grad: bool = True
@@ -79,7 +79,7 @@ LADDER = {
 
 
 class Skip(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Does each action so many times."""
+    """Repeats each action."""
 
     def step(self, action: Any) -> Any:
         total = 0.0
@@ -92,14 +92,14 @@ class Skip(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def floats(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Bytes as numbers from 0 to 1: four times as many bytes."""
+    """Converts bytes to numbers from 0 to 1, which need four times the memory."""
     scale = np.float32(env.observation_space.high.max())
     space = spaces.Box(0, 1, env.observation_space.shape, np.float32)
     return TransformObservation(env, lambda grid: grid.astype(np.float32) / scale, space)
 
 
 class SkipAndStack(VectorWrapper):
-    """Does each action so many times and stacks what is seen, for all games at once, as bytes."""
+    """Repeats each action and stacks the observations, for all games at once, as bytes."""
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(envs)
@@ -115,7 +115,7 @@ class SkipAndStack(VectorWrapper):
 
     def step(self, actions: Any) -> Any:
         total, over, cut = np.zeros(self.num_envs), *np.zeros((2, self.num_envs), bool)
-        for _ in range(SKIP):  # a game that begins in the midst of it is played on
+        for _ in range(SKIP):  # a game that starts in the middle of the repeats is played on
             frames, rewards, terminated, truncated, _ = self.env.step(actions)
             total += rewards * ~(over | cut)
             over, cut = over | terminated, cut | truncated
@@ -149,8 +149,8 @@ def many_ataris(num_envs: int) -> VectorEnv[Any, Any, Any]:
 class Positions(nn.Module):
     """Finds the ball and the paddle in each grid of agym/Pong-v0: means of rows and columns.
 
-    A layer that could be learned, and is not: to see would take a hundred times the frames that
-    it takes to play, and nothing of it differs from rung to rung.
+    This layer could be learned, but is not: that would need a hundred times as many frames, and
+    would not differ between the variants.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ def nature_network(actions: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Game:
-    """What is played, and who looks at it."""
+    """The game, and the network for its observations."""
 
     one: Callable[..., gymnasium.Env[Any, Any]]
     many: Callable[..., VectorEnv[Any, Any, Any]]
@@ -200,7 +200,7 @@ class Game:
         return int(self.rules.get("points", FULL))
 
     def make(self, rung: Rung) -> agym.AsyncEnvs[Any, Any]:
-        """Put the environments of a rung where they live."""
+        """Make the environments of a variant."""
         options: dict[str, Any] = {"autoreset": "same_step", "infos": "none"}
         if rung.batched:
             many = partial(self.many, **self.rules)
@@ -210,7 +210,7 @@ class Game:
 
 
 class Replay:
-    """A ring of what was seen and done: a row for each step of all environments."""
+    """A ring buffer of transitions, with a row for each step of all environments."""
 
     def __init__(self, envs: agym.AsyncEnvs[Any, Any], rng: np.random.Generator) -> None:
         self.rows, self.num_envs, self.rng = CAPACITY // len(envs), len(envs), rng
@@ -221,7 +221,7 @@ class Replay:
         self.now = 0  # the row of this step, which has no reward yet
 
     def sample(self, size: int) -> tuple[Tensor, ...]:
-        """Draw transitions of ``N_STEP`` steps: from where, action, return, discount, to where."""
+        """Sample transitions of ``N_STEP`` steps: observation, action, return, discount, next."""
         oldest = max(0, self.now - self.rows + 1)
         begin = self.rng.integers(oldest, self.now - N_STEP + 1, size)
         env = self.rng.integers(self.num_envs, size=size)
@@ -239,7 +239,7 @@ class Replay:
 
 
 class Agent:
-    """A network that acts and learns, and the older copy of it that targets are made with."""
+    """A network that acts and learns, and a delayed copy of it for the targets."""
 
     def __init__(self, game: Game, actions: int, rung: Rung, rng: np.random.Generator) -> None:
         self.online, self.target = game.network(actions), game.network(actions)
@@ -249,7 +249,7 @@ class Agent:
         self.no_grad = torch.no_grad if rung.no_grad else nullcontext
 
     def floats(self, observations: Tensor) -> Tensor:
-        """Bytes become numbers from 0 to 1 here, if they have not long been so."""
+        """Convert bytes to numbers from 0 to 1; numbers are returned unchanged."""
         bytes_ = observations.dtype == torch.uint8
         return observations.float().div_(self.scale) if bytes_ else observations
 
@@ -280,7 +280,7 @@ class Agent:
 
 @dataclass
 class Run:
-    """A training: what it took, and how the score went. Scores are as if each game went to 21."""
+    """The result of a training. Scores are scaled as if each game went to 21."""
 
     frames: int = 0
     seconds: float = 0.0
@@ -291,14 +291,14 @@ class Run:
 
     @property
     def minutes(self) -> float | None:
-        """What it took to solve."""
+        """Minutes until the game was solved."""
         return None if self.solved is None else self.seconds / 60
 
 
 async def train(
     game: Game, rung: Rung, seed: int, frames: int, target: float, tell: Callable[[Run], None]
 ) -> Run:
-    """Learn until games are won by ``target`` points of 21, or the frames are used up."""
+    """Learn until games are won by ``target`` points of 21, or for ``frames`` frames."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     run, scores, warm_up = Run(), deque[float](maxlen=WINDOW), min(WARM_UP, frames // 2)
@@ -307,7 +307,7 @@ async def train(
         agent = Agent(game, envs.single_action_space.n, rung, rng)
         replay = Replay(envs, rng)
         observations, _ = await envs.reset(seed=seed)
-        begun = warm = time.perf_counter()
+        started = warm = time.perf_counter()
         while run.frames < frames and run.solved is None:
             row, learns = replay.now % replay.rows, run.frames >= warm_up and replay.now >= N_STEP
             epsilon = max(EPSILON, 1 - run.frames / EXPLORATION)
@@ -330,7 +330,7 @@ async def train(
                 run.fps = (run.frames - warm_up) / (now - warm)
             else:
                 warm = now
-            run.seconds = now - begun
+            run.seconds = now - started
             score += rewards
             for i in np.flatnonzero(replay.ended[row]):
                 scores.append(score[i] * FULL / game.points)
@@ -343,12 +343,12 @@ async def train(
                 again = play(game, agent, seed + 1_000_000)
                 run.solved = again if again >= target else None
                 scores.clear()
-                begun, warm = (t + time.perf_counter() - now for t in (begun, warm))
+                started, warm = (t + time.perf_counter() - now for t in (started, warm))
     return run
 
 
 def play(game: Game, agent: Agent, seed: int) -> float:
-    """Mean score of new games, without exploration."""
+    """Return the mean score of new games, without exploration."""
     many = partial(game.many, **game.rules, max_episode_steps=4_000)
     with agym.make(many, WINDOW, backend="vector", output="array") as envs:
         observations, _ = envs.reset(seed=seed)
@@ -361,13 +361,13 @@ def play(game: Game, agent: Agent, seed: int) -> float:
 
 
 def middle(runs: list[Run], name: str) -> float | None:
-    """Median over the seeds, if there is a value for each."""
+    """Return the median over the seeds, if there is a value for each."""
     values = [getattr(run, name) for run in runs]
     return None if None in values or not values else median(values)
 
 
 def show(runs: dict[str, list[Run]], title: str) -> Table:
-    """A line for each rung: medians over the seeds, and percentages against the baseline."""
+    """Print a line per variant: medians over the seeds, and percentages of the baseline."""
     table = Table(title=title)
     table.add_column("rung", no_wrap=True)
     for name in ("frames/s", "", "solved, min", "", "frames", "score"):
@@ -385,7 +385,7 @@ def show(runs: dict[str, list[Run]], title: str) -> Table:
 
 
 def save_curves(runs: dict[str, list[Run]], title: str, path: Path) -> None:
-    """Draw the mean score of the last games against time; a colour is a rung."""
+    """Draw the mean score of the last games over time, with a colour per variant."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     panel = figure.subplots()
     for i, (name, some) in enumerate(runs.items()):
@@ -415,41 +415,44 @@ def main() -> None:
         choices=LADDER,
         default=list(LADDER),
         metavar="RUNG",
-        help="rungs to climb (default: all)",
+        help="variants (default: all)",
     )
     add(
         "--seeds",
         type=int,
         nargs="+",
         default=[0],
-        help="one run of each rung per seed (default: %(default)s)",
+        help="seeds; each variant runs once per seed (default: %(default)s)",
     )
     add("--points", type=int, default=5, help="points that win a game (default: %(default)s)")
     add(
         "--skill",
         type=float,
         default=0.05,
-        help="of the opponent, from 0 to 1 (default: %(default)s)",
+        help="skill of the opponent, from 0 to 1 (default: %(default)s)",
     )
     add(
         "--target",
         type=float,
         default=18,
-        help="mean score that solves, if games went to 21 (default: %(default)s)",
+        help="mean score that solves the game, scaled to 21 points (default: %(default)s)",
     )
     add(
         "--frames",
         type=int,
-        help="most frames of a run; if given, nothing needs to be solved (default: 200000)",
+        help="maximum frames of a run; if given, the game need not be solved (default: 200000)",
     )
     add(
-        "--threads", type=int, default=1, help="of torch: another core plays (default: %(default)s)"
+        "--threads",
+        type=int,
+        default=1,
+        help="threads of torch; another core plays (default: %(default)s)",
     )
     add(
         "--plot",
         type=Path,
         default=Path("dqn_pong.png"),
-        help="where learning curves go (default: %(default)s)",
+        help="PNG file of the learning curves (default: %(default)s)",
     )
     options = parser.parse_args()
 

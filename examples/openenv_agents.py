@@ -1,12 +1,12 @@
-"""Agents that play episodes by themselves in the sessions of a server.
+"""Agents that play episodes in the sessions of a server.
 
     pip install -e '.[openenv,serve]'
     python examples/openenv_agents.py
     python examples/openenv_agents.py --url http://127.0.0.1:8000 --token ...   # of `agym serve`
 
-Without --url it starts a server of its own. Each agent is a coroutine with one environment: a
-session at the server. It guesses a number by halving what is left; the server says higher or lower,
-after a time that differs, as tools and browsers do.
+Without --url, it starts a server. Each agent is a coroutine with one environment, which is a
+session of the server. The agent guesses a number by bisection; the server answers "higher" or
+"lower", after a random time, like a tool or a browser.
 """
 
 import argparse
@@ -21,12 +21,12 @@ HIGHEST = 1000
 
 
 class GuessTheNumber:
-    """The environment, at the server: text out, a number in."""
+    """The environment on the server: actions are numbers, observations are text."""
 
     async def reset(self, *, seed=None, options=None):
         self.rng = random.Random(seed)
         self.secret = self.rng.randint(1, HIGHEST)
-        return "begin", {}
+        return "start", {}
 
     async def step(self, action):
         await asyncio.sleep(self.rng.expovariate(100))
@@ -40,15 +40,15 @@ class GuessTheNumber:
 
 
 async def play(env, episodes):
-    """Play with one environment; return how many guesses each episode took."""
+    """Play episodes in one environment; return the number of guesses of each episode."""
     counts = []
     for _ in range(episodes):
-        said, _ = await env.reset()
+        answer, _ = await env.reset()
         low, high, count, done = 1, HIGHEST, 0, False
         while not done:
             guess = (low + high) // 2
-            said, _, terminated, truncated, _ = await env.step(guess)
-            low, high = (guess + 1, high) if said == "higher" else (low, guess - 1)
+            answer, _, terminated, truncated, _ = await env.step(guess)
+            low, high = (guess + 1, high) if answer == "higher" else (low, guess - 1)
             count, done = count + 1, terminated or truncated
         counts.append(count)
     return counts
@@ -66,10 +66,10 @@ async def main(arguments):
         envs = await stack.enter_async_context(
             agym.make_async(factory, arguments.sessions, autoreset="disabled")
         )
-        begun = time.perf_counter()
+        started = time.perf_counter()
         agents = [play(envs[i], arguments.episodes) for i in range(arguments.sessions)]
         counts = [count for agent in await asyncio.gather(*agents) for count in agent]
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
     print(
         f"{len(counts)} episodes of {arguments.sessions} agents:"
         f" {sum(counts) / len(counts):.1f} guesses each, {sum(counts) / seconds:.0f} steps/s"
@@ -87,8 +87,8 @@ if __name__ == "__main__":
     parser.add_argument(
         "--episodes", type=int, default=4, help="episodes of each agent (default: %(default)s)"
     )
-    parser.add_argument("--url", help="a server's address; default: a server of this script's own")
-    parser.add_argument("--token", help="what that server wants to be sent (default: nothing)")
+    parser.add_argument("--url", help="address of a server (default: the script starts one)")
+    parser.add_argument("--token", help="token of that server (default: none)")
     options = parser.parse_args()
     if min(options.sessions, options.episodes) < 1:
         parser.error("--sessions and --episodes must be at least 1")

@@ -1,11 +1,11 @@
-"""Write the rules of a game once, and play it a million times at once.
+"""Write the rules of a game, and play a million games at once.
 
 python examples/own_game.py
 
 python examples/own_game.py --num-envs 1024 --steps 200 --engine parallel
 
-The rules are those of one game, in plain Python; ``agym.vectorize`` compiles them. Something falls
-from the top, and a basket must be under it. The policy moves the basket towards it.
+The rules are for one game, in plain Python; ``agym.vectorize`` compiles them. A ball falls from the
+top, and a basket must catch it. The policy moves the basket towards the ball.
 """
 
 from __future__ import annotations
@@ -56,26 +56,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--num-envs", type=int, default=1_000_000, help="games at once")
+    parser.add_argument("--num-envs", type=int, default=1_000_000, help="number of games")
     parser.add_argument("--steps", type=int, default=20, help="steps of each game")
     parser.add_argument(
         "--engine",
         choices=("python", "compiled", "parallel", "cuda"),
         default="compiled",
-        help="how the games are played",
+        help="engine that plays the games",
     )
     options = parser.parse_args()
     if min(options.num_envs, options.steps) < 1:
         sys.exit("--num-envs and --steps must be at least 1")
 
-    one = agym.vectorize(Catch)  # plain Python, for a debugger
-    one.reset(seed=0)
-    one.step(1)
-    print(f"one game after a step: {one.state}")
+    env = agym.vectorize(Catch)  # one game in plain Python, for a debugger
+    env.reset(seed=0)
+    env.step(1)
+    print(f"one game after a step: {env.state}")
 
     envs = agym.vectorize(Catch, options.num_envs, engine=options.engine)
     envs.reset(seed=0)
-    total, stepping, begun = 0.0, 0.0, time.perf_counter()
+    total, stepping, started = 0.0, 0.0, time.perf_counter()
     for _ in range(options.steps):
         actions = 1 + np.sign(envs.states["column"] - envs.states["basket"])
         before = time.perf_counter()
@@ -85,7 +85,7 @@ def main() -> None:
     rate = options.num_envs * options.steps / stepping / 1e6
     print(
         f"{options.num_envs:,} games, {options.steps} steps each: {rate:.1f} million steps/s,"
-        f" {total:,.0f} catches, {time.perf_counter() - begun:.1f} s with the policy"
+        f" {total:,.0f} catches, {time.perf_counter() - started:.1f} s with the policy"
     )
     envs.close()
 

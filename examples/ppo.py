@@ -8,14 +8,15 @@ python examples/ppo.py --env-id agym/CartPole-v1 --num-envs 1024 --backend vecto
 
 tensorboard --logdir runs
 
-It can be laid beside CleanRL's ppo.py: the same network, loss and names. These differ:
+It has the network, the loss and the names of CleanRL's ppo.py, for a comparison side by side. The
+differences:
 
-- With ``--groups 2``, ``envs.split(2)`` gives two groups. Each step of a group is dispatched before
-  the policy acts for the other group, so that workers and policy compute at the same time. That is
-  faster where there are cores for both. CartPole is so cheap that ``auto`` steps it in this thread,
-  where nothing can overlap.
+- With ``--groups 2``, ``envs.split(2)`` returns two groups. Each step of a group is dispatched
+  before the policy acts for the other group, so that workers and policy compute at the same time.
+  That is faster if there are cores for both. CartPole is so cheap that ``auto`` steps it in this
+  thread, where nothing can overlap.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
-- ``--backend vector`` steps all environments as one ``VectorEnv``: a rule book of agym's, or, for
+- ``--backend vector`` steps all environments as one ``VectorEnv``: a rule book of agym, or, for
   comparison, ``--env-id envpool:CartPole-v1`` or ``sync:CartPole-v1`` (EnvPool's, Gymnasium's).
 
 Proximal policy optimization: https://arxiv.org/abs/1707.06347
@@ -52,7 +53,7 @@ class Args:
     """seed of the environments, the network and the minibatches; with the same backend, workers
     and groups, it repeats a run"""
     total_timesteps: int = 500_000
-    """environment steps in all"""
+    """total number of environment steps"""
     learning_rate: float = 2.5e-4
     """learning rate of Adam"""
     anneal_lr: bool = True
@@ -66,11 +67,11 @@ class Args:
     gae_lambda: float = 0.95
     """lambda of generalized advantage estimation"""
     num_minibatches: int = 4
-    """minibatches in an epoch"""
+    """minibatches per epoch"""
     update_epochs: int = 4
-    """epochs over a rollout"""
+    """epochs per rollout"""
     clip_coef: float = 0.2
-    """by how much the policy may change in an update"""
+    """limit of the policy's change in an update"""
     ent_coef: float = 0.01
     """weight of the entropy"""
     vf_coef: float = 0.5
@@ -78,7 +79,7 @@ class Args:
     max_grad_norm: float = 0.5
     """gradients are clipped to this norm"""
     groups: int = 1
-    """groups of environments that take turns with the policy; 1 where all run in this thread"""
+    """groups of environments that take turns with the policy; 1 if all run in this thread"""
     backend: Literal["auto", "serial", "thread", "process", "vector"] = "auto"
     """where environments run, as in agym.make"""
     workers: int | None = None
@@ -112,7 +113,7 @@ class Agent(nn.Module):
 
 
 class Rollouts:
-    """Rows ``t`` of a rollout: what was observed, done, and what came of it."""
+    """The transitions of a rollout; row ``t`` is step ``t`` of all environments."""
 
     def __init__(self, steps: int, num_envs: int, obs_shape: tuple[int, ...]) -> None:
         self.obs = torch.zeros((steps, num_envs, *obs_shape))
@@ -124,7 +125,7 @@ class Rollouts:
 
 
 class Group:
-    """Some of the environments, and their step that is under way."""
+    """A group of environments, and its pending step."""
 
     def __init__(self, envs: agym.AsyncEnvs) -> None:
         self.envs = envs
@@ -136,7 +137,7 @@ class Group:
 
     @torch.no_grad()
     def act(self, agent: Agent, rollouts: Rollouts, t: int) -> None:
-        """Dispatch step ``t``; it runs from here on."""
+        """Dispatch step ``t``, which runs from now on."""
         policy = agent.policy(self.obs)
         actions = policy.sample()
         self.pending = self.envs.step(actions.numpy())
@@ -148,7 +149,7 @@ class Group:
     async def finish(
         self, agent: Agent, rollouts: Rollouts, t: int, gamma: float
     ) -> list[tuple[float, float]]:
-        """Wait for step ``t``; gives return and length of each episode that ended in it."""
+        """Wait for step ``t``; return the returns and lengths of the episodes that ended in it."""
         assert self.pending is not None
         obs, rewards, terminated, truncated, infos = await self.pending
         self.obs = torch.as_tensor(obs, dtype=torch.float32)
@@ -160,7 +161,7 @@ class Group:
         rewards = torch.as_tensor(rewards, dtype=torch.float32)
         if len(cut := np.flatnonzero(truncated & ~terminated)):
             final_obs = np.stack([infos[i]["final_obs"] for i in cut])
-            with torch.no_grad():  # a time limit is no reason for value 0
+            with torch.no_grad():  # after a time limit, the value is not 0
                 rewards[cut] += gamma * agent.value(torch.as_tensor(final_obs, dtype=torch.float32))
         rollouts.rewards[t, self.ids] = rewards
         rollouts.ends[t, self.ids] = torch.as_tensor(ended, dtype=torch.float32)
@@ -186,7 +187,7 @@ def update(
     advantages: Tensor,
     args: Args,
 ) -> dict[str, float]:
-    """Learn from a rollout; gives what to log of the last minibatch."""
+    """Learn from a rollout; return statistics of the last minibatch."""
     obs = rollouts.obs.flatten(0, 1)
     actions, old_logprobs = rollouts.actions.flatten(), rollouts.logprobs.flatten()
     old_values, advantages = rollouts.values.flatten(), advantages.flatten()
@@ -224,7 +225,7 @@ def update(
 
 
 async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) -> float:
-    """Train an agent; gives the mean return of the last 100 episodes."""
+    """Train an agent; return the mean return of the last 100 episodes."""
     agent = Agent(envs.single_observation_space.shape[0], int(envs.single_action_space.n))
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
     rollouts = Rollouts(args.num_steps, args.num_envs, envs.single_observation_space.shape)
@@ -238,7 +239,7 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
 
     returns: deque[float] = deque(maxlen=100)
     iterations = args.total_timesteps // (args.num_envs * args.num_steps)
-    begun = shown = time.perf_counter()
+    started = shown = time.perf_counter()
     step = 0
 
     def log(episodes: list[tuple[float, float]]) -> None:
@@ -272,17 +273,17 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
         if writer is not None:
             for name, value in losses.items():
                 writer.add_scalar(name, value, step)
-            writer.add_scalar("charts/SPS", step / (now - begun), step)
+            writer.add_scalar("charts/SPS", step / (now - started), step)
             writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], step)
         if now - shown > 2 or iteration == iterations - 1:
             shown = now
             mean = sum(returns) / len(returns) if returns else float("nan")
-            print(f"{step:>9,} steps, {step / (now - begun):6,.0f} steps/s, return {mean:6.1f}")
+            print(f"{step:>9,} steps, {step / (now - started):6,.0f} steps/s, return {mean:6.1f}")
     return sum(returns) / max(1, len(returns))
 
 
 def check(args: Args) -> None:
-    """End with a sentence if nothing can be learned with these settings."""
+    """Exit with a message if nothing can be learned with these settings."""
     for name in ("num_envs", "num_steps", "num_minibatches", "update_epochs", "groups"):
         if getattr(args, name) < 1:
             sys.exit(f"--{name.replace('_', '-')} must be at least 1")
@@ -293,7 +294,7 @@ def check(args: Args) -> None:
 
 
 def env_of(env_id: str) -> Any:
-    """The environment as agym.make takes it: an id, or what makes a VectorEnv of another runner."""
+    """Return the environment for agym.make: an id, or a factory of another library's VectorEnv."""
     runner, colon, name = env_id.partition(":")
     if colon and runner == "envpool":
         import envpool
@@ -318,9 +319,9 @@ async def main(args: Args) -> None:
         infos="none",
     ) as envs:
         if not isinstance(envs.single_action_space, spaces.Discrete):
-            sys.exit(f"{args.env_id} has no discrete actions, which this script is for")
+            sys.exit(f"{args.env_id} has no discrete actions, which this script needs")
         if len(envs.single_observation_space.shape or ()) != 1:
-            sys.exit(f"{args.env_id} has no vectors as observations, which this script is for")
+            sys.exit(f"{args.env_id} has no vector observations, which this script needs")
         print(envs)
         writer = SummaryWriter(f"{args.logdir}/{name}") if args.logdir else None
         if writer is not None:

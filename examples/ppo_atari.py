@@ -6,12 +6,12 @@ python examples/ppo_atari.py --env-id BreakoutNoFrameskip-v4 --total-timesteps 1
 
 tensorboard --logdir runs
 
-It can be laid beside CleanRL's ppo_atari.py: the same network, the same loss, the same names. These
-differ:
+It has the network, the loss and the names of CleanRL's ppo_atari.py, for a comparison side by side.
+The differences:
 
 - With two groups, each step of a group is dispatched before the next group's turn, so that the
-  emulators run while the network computes. One group is faster where both want the same cores.
-- Pictures stay ``uint8`` until the network sees them, and cross from the workers in shared memory.
+  emulators run while the network computes. One group is faster if both need the same cores.
+- Pictures are ``uint8`` until they reach the network, and come from the workers in shared memory.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
 
 Proximal policy optimization: https://arxiv.org/abs/1707.06347
@@ -56,7 +56,7 @@ class Args:
     """seed of the environments, the network and the minibatches; with the same backend, workers
     and groups, it repeats a run"""
     total_timesteps: int = 1_000_000
-    """environment steps in all, of four frames each"""
+    """total number of environment steps, of four frames each"""
     learning_rate: float = 2.5e-4
     """learning rate of Adam"""
     anneal_lr: bool = True
@@ -70,11 +70,11 @@ class Args:
     gae_lambda: float = 0.95
     """lambda of generalized advantage estimation"""
     num_minibatches: int = 4
-    """minibatches in an epoch"""
+    """minibatches per epoch"""
     update_epochs: int = 4
-    """epochs over a rollout"""
+    """epochs per rollout"""
     clip_coef: float = 0.1
-    """by how much the policy may change in an update"""
+    """limit of the policy's change in an update"""
     ent_coef: float = 0.01
     """weight of the entropy"""
     vf_coef: float = 0.5
@@ -94,7 +94,7 @@ class Args:
 
 
 class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A lost life ends an episode, but the game goes on. Presses fire where that begins it."""
+    """Ends an episode with a lost life, and continues the game; presses fire to start it."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -127,7 +127,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def make_env(env_id: str) -> gymnasium.Env[Any, Any]:
-    """A game as the literature plays it: 84 by 84 shades of grey, four frames, clipped rewards."""
+    """Make a game with the usual wrappers: 84 × 84 grey pixels, four frames, clipped rewards."""
     env = gymnasium.make(env_id, frameskip=1)
     env = RecordEpisodeStatistics(env)  # of the game's own rewards
     env = EpisodicLife(AtariPreprocessing(env, noop_max=30, frame_skip=4))
@@ -159,14 +159,14 @@ class Agent(nn.Module):
         self.critic = layer(nn.Linear(512, 1), std=1.0)
 
     def forward(self, obs: Tensor) -> tuple[Categorical, Tensor]:
-        """Policy and value of pictures, ``uint8[n, 4, 84, 84]``."""
+        """Policy and value network for pictures, ``uint8[n, 4, 84, 84]``."""
         hidden = self.network(obs / 255.0)
         policy = Categorical(logits=self.actor(hidden), validate_args=False)
         return policy, self.critic(hidden).squeeze(-1)
 
 
 class Rollouts:
-    """Rows ``t`` of a rollout: what was observed, done, and what came of it."""
+    """The transitions of a rollout; row ``t`` is step ``t`` of all environments."""
 
     def __init__(self, args: Args, obs_shape: tuple[int, ...]) -> None:
         rows = args.num_steps, args.num_envs
@@ -179,7 +179,7 @@ class Rollouts:
 
 
 class Group:
-    """Some of the environments, and their step that is under way."""
+    """A group of environments, and its pending step."""
 
     def __init__(self, envs: agym.AsyncEnvs, device: str) -> None:
         self.envs = envs
@@ -190,7 +190,7 @@ class Group:
 
     @torch.no_grad()
     def act(self, agent: Agent, rollouts: Rollouts, t: int) -> None:
-        """Dispatch step ``t``; it runs from here on."""
+        """Dispatch step ``t``, which runs from now on."""
         policy, values = agent(self.obs)
         actions = policy.sample()
         self.pending = self.envs.step(actions.cpu().numpy())
@@ -202,12 +202,12 @@ class Group:
     async def finish(
         self, agent: Agent, rollouts: Rollouts, t: int, gamma: float
     ) -> list[dict[str, Any]]:
-        """Wait for step ``t``; gives the statistics of episodes that ended in it."""
+        """Wait for step ``t``; return the statistics of the episodes that ended in it."""
         assert self.pending is not None
         obs, rewards, terminated, truncated, infos = await self.pending
         self.obs = torch.as_tensor(obs, device=self.device)
         rewards = torch.as_tensor(rewards, dtype=torch.float32, device=self.device)
-        with torch.no_grad():  # a time limit is no reason for value 0
+        with torch.no_grad():  # after a time limit, the value is not 0
             for i in np.flatnonzero(truncated & ~terminated):
                 final_obs = torch.as_tensor(np.asarray(infos[i]["final_obs"]), device=self.device)
                 rewards[i] += gamma * agent(final_obs[None])[1][0]
@@ -237,7 +237,7 @@ def update(
     advantages: Tensor,
     args: Args,
 ) -> dict[str, float]:
-    """Learn from a rollout; gives what to log of the last minibatch."""
+    """Learn from a rollout; return statistics of the last minibatch."""
     obs = rollouts.obs.flatten(0, 1)
     actions, old_logprobs = rollouts.actions.flatten(), rollouts.logprobs.flatten()
     old_values, advantages = rollouts.values.flatten(), advantages.flatten()
@@ -274,7 +274,7 @@ def update(
 
 
 async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) -> float:
-    """Train an agent; gives the mean return of the last 20 episodes."""
+    """Train an agent; return the mean return of the last 20 episodes."""
     agent = Agent(int(envs.single_action_space.n))
     agent.to(args.device, memory_format=torch.channels_last)  # twice as fast on CPUs
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
@@ -288,7 +288,7 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
 
     returns: deque[float] = deque(maxlen=20)
     iterations = args.total_timesteps // (args.num_envs * args.num_steps)
-    begun = shown = time.perf_counter()
+    started = shown = time.perf_counter()
     step = 0
 
     def log(episodes: list[dict[str, Any]]) -> None:
@@ -322,17 +322,17 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
         if writer is not None:
             for name, value in losses.items():
                 writer.add_scalar(name, value, step)
-            writer.add_scalar("charts/SPS", step / (now - begun), step)
+            writer.add_scalar("charts/SPS", step / (now - started), step)
             writer.add_scalar("charts/learning_rate", optimizer.param_groups[0]["lr"], step)
         if now - shown > 2 or iteration == iterations - 1:
             shown = now
             mean = sum(returns) / len(returns) if returns else float("nan")
-            print(f"{step:>9,} steps, {step / (now - begun):6,.0f} steps/s, return {mean:6.1f}")
+            print(f"{step:>9,} steps, {step / (now - started):6,.0f} steps/s, return {mean:6.1f}")
     return sum(returns) / max(1, len(returns))
 
 
 def check(args: Args) -> None:
-    """End with a sentence if nothing can be learned with these settings."""
+    """Exit with a message if nothing can be learned with these settings."""
     for name in ("num_envs", "num_steps", "num_minibatches", "update_epochs", "groups"):
         if getattr(args, name) < 1:
             sys.exit(f"--{name.replace('_', '-')} must be at least 1")

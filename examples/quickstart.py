@@ -6,7 +6,7 @@ with agym.make("CartPole-v1", 8) as envs:
     observations, infos = envs.reset(seed=0)
     returns = [0.0] * len(envs)
     done = [False] * len(envs)
-    while not all(done):  # environments that are done hold still, with reward 0
+    while not all(done):  # finished environments wait until they are reset, with reward 0
         actions = envs.action_space.sample()
         observations, rewards, terminated, truncated, infos = envs.step(actions)
         returns = [total + reward for total, reward in zip(returns, rewards, strict=True)]

@@ -1,11 +1,11 @@
-"""Hundreds of agents that ask a real HTTP server for tools, all at the same time on one loop.
+"""Hundreds of agents use the tools of an HTTP server, all at the same time on one event loop.
 
 python examples/tool_agents.py --num-envs 256
 
-An environment is a class with coroutines; text goes in and comes out, no spaces are needed. The
-server is slow at times, as such servers are. The agents ask it in two ways: a task for each, that
-plays one environment and shares a batched policy with the others, and batches of those that were
-answered first.
+An environment is a class with coroutines. Actions and observations are text, so no spaces are
+needed. The server's answers take a random time, sometimes up to a second. The script plays in two
+ways: with a task per environment, and a batched policy for all tasks; and in batches of the
+environments that were answered first.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import agym
 
 
 def answer_to(question: str) -> str:
-    """What the server answers."""
+    """Return the server's answer."""
     return hashlib.sha256(question.encode()).hexdigest()[:12]
 
 
 def delay_of(question: str, seed: int) -> float:
-    """Seconds that an answer takes: 5 ms at least, with a heavy tail up to a second."""
+    """Return the seconds that an answer takes: at least 5 ms, with a heavy tail up to a second."""
     return min(1.0, 0.005 * random.Random(f"{seed} {question}").paretovariate(1.2))
 
 
@@ -61,7 +61,7 @@ class ToolServer:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
-        """Listen on a free port of this machine; gives the address."""
+        """Listen on a free port of this machine; yield the address."""
         app = web.Application()
         app.router.add_post("/tool", self.answer)
         runner = web.AppRunner(app)
@@ -75,7 +75,7 @@ class ToolServer:
 
 
 class ToolEnv:
-    """An action is a question to the tool, the observation that follows is its answer."""
+    """An action is a question to the tool, and the next observation is its answer."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, rounds: int) -> None:
         self.session = session
@@ -96,18 +96,18 @@ class ToolEnv:
         return observation, 1.0, self.asked == self.rounds, False, {}
 
     async def close(self) -> None:
-        """Nothing to do: the session is shared."""
+        """Do nothing: the session is shared."""
 
 
 def question_of(phase: str, env_id: int, observation: str) -> str:
-    """What an agent asks next; as it builds on the last answer, nothing can be mixed up."""
+    """Return an agent's next question; it contains the last answer, so a mix-up is noticed."""
     return f"{phase}: agent {env_id} wants to know what follows from {observation}"
 
 
 def questions_of(
     asking: tuple[list[str], np.ndarray[Any, Any], list[str]],
 ) -> list[str]:
-    """What all agents that wait ask next: a model that writes would do so in one batch."""
+    """Return the next questions of a batch of agents, as a language model would."""
     return [question_of(*each) for each in zip(*asking, strict=True)]
 
 
@@ -115,7 +115,7 @@ Transcripts = list[list[str]]
 
 
 async def with_tasks(envs: agym.AsyncEnvs, phase: str, progress: Progress) -> Transcripts:
-    """Play each environment in a task of its own; gives the answers that each agent got."""
+    """Play each environment in a separate task; return the answers of each agent."""
     bar = progress.add_task(phase, total=len(envs))
 
     async def play(env: agym.AsyncEnvHandle) -> list[str]:
@@ -135,7 +135,7 @@ async def with_tasks(envs: agym.AsyncEnvs, phase: str, progress: Progress) -> Tr
 
 
 async def with_batches(envs: agym.AsyncEnvs, phase: str, progress: Progress) -> Transcripts:
-    """Take those that were answered first, an eighth of all at least, and ask on for them."""
+    """Step in batches of the agents that were answered first, at least an eighth of all."""
     bar = progress.add_task(phase, total=len(envs))
     answers: Transcripts = [[] for _ in envs]
     observations, _ = await envs.reset()
@@ -155,7 +155,7 @@ async def with_batches(envs: agym.AsyncEnvs, phase: str, progress: Progress) -> 
 
 
 def check(phase: str, rounds: int, transcripts: Transcripts, server: ToolServer) -> None:
-    """End with a sentence unless each agent got its own answers, and each was asked for once."""
+    """Exit with a message unless each agent got its answers, and each question was asked once."""
     right = True
     for i, answers in enumerate(transcripts):
         right = right and len(answers) == rounds
@@ -165,7 +165,7 @@ def check(phase: str, rounds: int, transcripts: Transcripts, server: ToolServer)
             right = right and answer == answer_to(question) and server.asked.pop(question, 0) == 1
             observation = answer
     if not right or server.asked:
-        sys.exit("an answer was lost, came twice, or reached another agent: please report it")
+        sys.exit("an answer was lost, duplicated, or reached another agent: please report it")
 
 
 async def main() -> None:
@@ -201,13 +201,13 @@ async def main() -> None:
         with Progress(*columns, TimeElapsedColumn()) as progress:
             for phase, play in (("a task each", with_tasks), ("first-k batches", with_batches)):
                 server.delays, server.most_busy = 0.0, 0
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 transcripts = await play(envs, phase, progress)
-                seconds = time.perf_counter() - begun
+                seconds = time.perf_counter() - started
                 check(phase, options.rounds, transcripts, server)
                 lines.append(
                     f"{phase}: {options.num_envs * options.rounds} answers in {seconds:.1f} s,"
-                    f" up to {server.most_busy} at once; one by one the server alone takes"
+                    f" up to {server.most_busy} at once; one by one, the server alone would take"
                     f" {server.delays:.1f} s"
                 )
     print(*lines, sep="\n")

@@ -2,11 +2,11 @@
 
 python examples/train_tool_agent.py --picture curve.png
 
-A customer asks what something costs. The agent sees text, and calls tools, which take their time as
-a server's do: look the price up, multiply it, convert it, answer. A small network stands in for a
-language model. All rollouts share it by `agym.batched`, and it is trained by GRPO: rollouts of the
-same question are compared with each other, and what did better than the group becomes likelier.
-Tools break now and then; then the question's group begins again, so that this favours no answer.
+A customer asks for a price. The agent reads text, and calls tools that take as long as a server:
+look up the price, multiply it, convert it, answer. A small network replaces a language model. All
+rollouts share it with `agym.batched`, and it is trained by GRPO: rollouts of the same question are
+compared, and the actions of rollouts that are better than the group's mean become more likely. If a
+tool fails, the whole group starts again, so that failures do not bias the comparison.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BREAKS = 0.001  # of all calls
 
 
 class Tools:
-    """What the agents call; it takes some milliseconds, at times many, and breaks at times."""
+    """The tools; a call takes some milliseconds, sometimes many, and sometimes fails."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -62,7 +62,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Question:
-    """What a customer asks."""
+    """A customer's question."""
 
     item: str
     count: int
@@ -78,7 +78,7 @@ class Question:
 
 
 class Shop:
-    """Text comes out, the name of a tool goes in; 1 for the right answer, less what calls cost."""
+    """Actions are tools, observations text; the reward is 1 for the right answer, minus costs."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools = tools
@@ -110,11 +110,11 @@ class Shop:
         return self.text, -COST, False, self.calls == MAX_CALLS, {"right": False}
 
     async def close(self) -> None:
-        """Nothing to do: the tools are shared."""
+        """Do nothing: the tools are shared."""
 
 
 class Network(nn.Module):
-    """From texts to the logits of the actions: a bag of hashed words, and a hidden layer."""
+    """Maps texts to logits of actions: a bag of hashed words, and a hidden layer."""
 
     def __init__(self, words: int = 512, hidden: int = 64) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Network(nn.Module):
 
 
 class Actor:
-    """Samples actions for all agents that wait; its weights are a copy of the learner's."""
+    """Samples actions for all waiting agents; its weights are a copy of the learner's."""
 
     def __init__(self) -> None:
         self.network = Network()
@@ -147,7 +147,7 @@ class Actor:
 
 @dataclass
 class Episode:
-    """What an agent saw and did."""
+    """The observations and actions of an episode."""
 
     texts: list[str]
     actions: list[int]
@@ -158,7 +158,7 @@ class Episode:
 async def play(
     policy: agym.BatchedPolicy, env: agym.AsyncEnvHandle, text: str, info: dict[str, Any]
 ) -> Episode:
-    """Play one episode in one environment: a loop, as if there were no others."""
+    """Play an episode in one environment, as if there were no others."""
     episode = Episode([], [], 0.0, False)
     over = False
     while not over:
@@ -175,7 +175,7 @@ async def play(
 def learn(
     learner: Network, optimizer: torch.optim.Optimizer, episodes: list[Episode], size: int
 ) -> None:
-    """One step of GRPO: an action's weight is how its episode did, compared with its group."""
+    """Do one step of GRPO: an action's weight is its episode's return relative to the group."""
     totals = torch.tensor([episode.total for episode in episodes]).view(-1, size)
     advantages = (totals - totals.mean(1, keepdim=True)).flatten()
     lengths = torch.tensor([len(episode.actions) for episode in episodes])
@@ -195,8 +195,8 @@ def draw(path: Path, rights: list[float], totals: list[float]) -> None:
     matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
     figure = Figure(figsize=(6, 2.6), dpi=100, layout="constrained")
     axes = figure.subplots()
-    axes.plot(rights, color="#0b7a75", label="questions answered rightly")
-    axes.plot(totals, color="#b9bdc6", label="return: less what the calls cost")
+    axes.plot(rights, color="#0b7a75", label="questions answered correctly")
+    axes.plot(totals, color="#b9bdc6", label="return, minus the costs of calls")
     axes.set_xlabel("batches of rollouts")
     axes.set_ylim(min(0.0, *totals) - 0.02, 1.02)
     axes.legend(frameon=False, loc="lower right")
@@ -238,7 +238,7 @@ async def main() -> None:
     rights: list[float] = []
     totals: list[float] = []
     again = 0
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     async with (
         agym.make_async(Shop, num_envs, autoreset="disabled", output="list", tools=tools) as envs,
         agym.batched(actor.act, max_batch=num_envs, update=actor.load) as policy,
@@ -259,10 +259,10 @@ async def main() -> None:
             if batch % 25 == 0 or batch == options.batches - 1:
                 print(f"batch {batch:3d}: {rights[-1]:4.0%} right, return {totals[-1]:5.2f}")
         stats = policy.stats()
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start_time
     print(
-        f"{options.batches * num_envs} rollouts in {seconds:.1f} s; one after the other the tools"
-        f" alone take {tools.seconds:.1f} s for {tools.calls} calls; {again} groups began again"
+        f"{options.batches * num_envs} rollouts in {seconds:.1f} s; one after the other, the tools"
+        f" alone would take {tools.seconds:.1f} s for {tools.calls} calls; {again} groups restarted"
     )
     print(stats)
     if options.picture is not None:

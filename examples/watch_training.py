@@ -1,9 +1,9 @@
-"""The training of async_training.py, with a page to watch it on.
+"""The training of async_training.py, with a web page to watch it.
 
 python examples/watch_training.py --wait
 
-Open the address that is printed, look at what the environments do, click one to enlarge it, pause
-them or slow them down. Nothing is rendered but what is looked at, so training is hardly slower.
+Open the printed address. Watch the environments, click one to enlarge it, pause them or slow them
+down. Only environments in view are rendered, so the training is hardly slower.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ async def main() -> None:
         "--updates",
         type=int,
         default=600,
-        help="rollouts to learn from at most (default: %(default)s)",
+        help="maximum number of rollouts (default: %(default)s)",
     )
     parser.add_argument(
-        "--target", type=float, default=400, help="mean return to be reached (default: %(default)s)"
+        "--target", type=float, default=400, help="mean return to reach (default: %(default)s)"
     )
     parser.add_argument(
         "--port",
         type=int,
         default=0,
-        help="of the page; 0 for any that is free (default: %(default)s)",
+        help="port of the page; 0 for any free port (default: %(default)s)",
     )
-    parser.add_argument("--wait", action="store_true", help="begin when the page is opened")
+    parser.add_argument("--wait", action="store_true", help="start when the page is opened")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of environments and agent (default: %(default)s)"
     )

@@ -1,1 +1,1 @@
-"""The APIs, which users call."""
+"""The public APIs."""

@@ -29,7 +29,7 @@ from agym.core.protocol.messages.operations import Call, GetAttr, Message, Rende
 from agym.core.protocol.typing import Action, Actions, Flags, Observation, Observations, Rewards
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
 
-# The ticket of steps that had ended when they were dispatched.
+# The ticket of steps that had finished when their dispatch returned.
 ENDED = Ticket(0, Step(0), ())
 ENDED.finish()
 
@@ -38,7 +38,7 @@ LEAVE_SECONDS = 1.0
 
 
 class Pending(Coroutine[Any, Any, T], Generic[T]):
-    """The result of a call under way, which may be awaited at once, later, repeatedly, or never.
+    """The result of a dispatched call. Await it at once, later, several times, or never.
 
     Example:
         >>> import agym
@@ -50,8 +50,8 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         >>> agym.run(main())
         True
 
-    To asyncio it is a coroutine, so ``gather``, ``wait_for`` and ``TaskGroup.create_task`` accept
-    it. Cancelling the await does not cancel the operation.
+    It is a coroutine, so ``asyncio.gather``, ``asyncio.wait_for`` and ``TaskGroup.create_task``
+    accept it. Cancelling the await does not cancel the operation.
     """
 
     __slots__ = ("_awaits", "_envs", "_ticket", "_value", "_wrap")
@@ -63,7 +63,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         wrap: Callable[[Any], T] | None,
         value: Any = None,
     ) -> None:
-        """Await ``ticket``; ``value`` is there already if that is ``ENDED``."""
+        """Await ``ticket``; ``value`` is the result if the ticket is ``ENDED``."""
         self._envs = envs
         self._ticket = ticket
         self._wrap = wrap
@@ -102,7 +102,7 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
         return f"the result of {name} was not awaited: write `await envs.{name}(...)`"
 
     def done(self) -> bool:
-        """Whether the result, or the error, is there."""
+        """Whether the operation has finished, with a result or an error."""
         return self._envs._waiter.ready(self._ticket)
 
     def send(self, value: Any) -> Any:
@@ -133,14 +133,14 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
 
 
 class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
-    """Many environments for async code; made by :func:`agym.make_async`.
+    """A batch of environments for async code; made by :func:`agym.make_async`.
 
     Example:
         >>> import agym
         >>> async def main():
         ...     async with agym.make_async("CartPole-v1", 2) as envs:
         ...         await envs.reset(seed=0)
-        ...         pending = envs.step([0, 1])  # dispatched now; compute something meanwhile
+        ...         pending = envs.step([0, 1])  # dispatched; now compute something else
         ...         observations, rewards, terminated, truncated, infos = await pending
         ...         return rewards
         >>> agym.run(main())
@@ -160,7 +160,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         super().__init__(engine, output)
         self._waiter = AsyncWaiter(engine)
         self._opening: Ticket | None = None
-        self._saved: list[Snapshot] | None = None  # to continue from
+        self._saved: list[Snapshot] | None = None  # restored when the environments are opened
         self._closing = asyncio.Lock()
         # The event loop that the environments belong to, and its thread.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -180,10 +180,10 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             if loop is not None:
                 self._loop, self._thread = loop, thread
         elif loop is not None or thread != self._thread:
-            who = "another event loop" if loop is not None else "another thread"
+            caller = "another event loop" if loop is not None else "another thread"
             raise UsageError(
                 f"{self!r} belongs to the event loop that it was opened on, and was used from"
-                f" {who}: make environments there, or give the work to the first loop by"
+                f" {caller}: make environments there, or submit the work to the first loop with"
                 " asyncio.run_coroutine_threadsafe"
             )
 
@@ -193,9 +193,9 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         if self._opening is None:
             if asyncio._get_running_loop() is None:
                 raise UsageError(
-                    "agym.make_async needs a running event loop of asyncio, and there is none here"
-                    " (trio's is another): use agym.run(main()) or asyncio.run(main()), or take"
-                    " agym.make, which needs no loop"
+                    "agym.make_async needs a running asyncio event loop, and there is none here"
+                    " (trio's doesn't work): use agym.run(main()) or asyncio.run(main()), or make"
+                    " the environments with agym.make, which needs no loop"
                 )
             self._opening = self._life.open()
             try:
@@ -217,8 +217,8 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
 
         def __enter__(self) -> NoReturn:
             raise UsageTypeError(
-                "AsyncEnvs, of agym.make_async, are opened by `async with` or `await`: use that, or"
-                " take agym.make(...) for `with`"
+                "the environments of agym.make_async are opened with `async with` or `await`, not"
+                " `with`: use one of these, or agym.make(...)"
             )
 
         def __exit__(self, *_: object) -> None:
@@ -234,7 +234,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     def _call(
         self, wrap: Callable[[Any], T], begin: Callable[..., Ticket], *arguments: Any
     ) -> Pending[T]:
-        """Begin an operation; what is awaited is what ``wrap`` makes of its result."""
+        """Start an operation; awaiting it returns its result converted by ``wrap``."""
         self._check_loop_and_thread()
         return Pending(self, begin(*arguments), wrap)
 
@@ -255,10 +255,10 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         """Step all environments, or some of them; see :meth:`agym.Envs.step`.
 
         Raises:
-            UsageError: At once: wrong number, shape or dtype of actions; nothing was sent.
-            BusyError: At once: an environment's last step is still in flight, or was sent and not
-                received.
-            ResetNeededError: At once: an environment was not reset, or raised.
+            UsageError: When called: wrong number, shape or dtype of actions; nothing was sent.
+            BusyError: When called: an environment's last step is still in flight, or was sent and
+                not received.
+            ResetNeededError: When called: an environment was not reset, or raised.
         """
         engine, wrap = self._engine, self._format.step if self._format.converts else None
         if asyncio._get_running_loop() is not self._loop or self._loop is None:
@@ -276,20 +276,22 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         return Pending(self, engine.step(actions, env_ids, out), wrap)
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
-        """Begin a step of all environments, or some of them; see :meth:`agym.Envs.send`."""
+        """Start a step of all environments, or some of them; see :meth:`agym.Envs.send`."""
         self._check_loop_and_thread()
         self._engine.send(actions, self._global(env_ids), self._ready)
 
     async def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> Batch[Observations, Rewards, Flags]:
-        """Wait until some of the sent environments have ended; see :meth:`agym.Envs.recv`.
+        """Wait until some of the sent environments have finished; see :meth:`agym.Envs.recv`.
 
-        A cancelled call takes nothing: the next call gets its results.
+        A cancelled call loses no results: the next call returns them.
         """
         check_batch_size(min_envs, max_envs, timeout)
         end = None if timeout is None else time.monotonic() + timeout
         batch: Batch | None = None
+        # During the wait, another task may receive the results that this one waited for: then
+        # ``receive`` returns ``None``, and this task waits again.
         while batch is None:
             self._check_loop_and_thread()
             receiver = self._engine.expect(self._ready, min_envs, end)
@@ -309,13 +311,13 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             try:
                 batch = await self.recv(min_envs, max_envs, timeout)
             except NothingSentError:
-                return  # another task took the last
+                return  # another task received the last results
             yield batch
 
     def snapshot(self, env_ids: Sequence[int] | None = None) -> Pending[list[Snapshot]]:
-        """Take the states of environments as values; see :meth:`agym.Envs.snapshot`.
+        """Return copies of the environments' states; see :meth:`agym.Envs.snapshot`.
 
-        A snapshot waits its turn: it is of the environment after what was dispatched before.
+        The state is copied after all operations that were dispatched earlier.
         """
         ids = parse_env_ids(self._global(env_ids), self._engine.num_envs)
         return self._call(partial(self._snapshots, ids), self._engine.snapshot, ids)
@@ -340,12 +342,12 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     def render(self, env_ids: Sequence[int] | None = None) -> Pending[list[Any]]:
         """Render all environments, or some of them; see :meth:`agym.Envs.render`.
 
-        Meanwhile, environments whose workers are not busy rendering can step.
+        During that time, environments whose workers are not rendering can step.
         """
         return self._call(list, self._engine.ask, Render(), self._global(env_ids))
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Pending[list[Any]]:
-        """Call a method of every environment, or read an attribute; give a list of results."""
+        """Call a method of every environment, or read an attribute; return a list of results."""
         return self._call(list, self._engine.ask, Call(name, args, kwargs), self._ids)
 
     def get_attr(self, name: str) -> Pending[list[Any]]:
@@ -369,7 +371,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     def _look_up(self, name: str) -> NoReturn:
         kind = type(self).__name__
         if name == "close":
-            raise AttributeError(f"{kind} are closed by `await envs.aclose()`")
+            raise AttributeError(f"{kind} has no attribute 'close': use `await envs.aclose()`")
         if is_own(self, name):
             raise AttributeError(f"{kind} has no attribute {name!r} yet: {NOT_OPEN}")
         raise AttributeError(
@@ -385,7 +387,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         return Pending(self, ticket, lambda _: list(ticket.ids))
 
     async def aclose(self) -> None:
-        """Close all environments and end all workers, by force if necessary. Idempotent."""
+        """Close all environments and stop all workers, by force if necessary. Idempotent."""
         await self._aclose()
 
     async def _aclose(self, *, fast: bool = False) -> None:
@@ -412,11 +414,13 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     def _leave(self) -> None:
         """Close at interpreter shutdown, after blocking a loop that runs in a daemon thread."""
         loop = self._loop
+        # This runs in the main thread. A loop in a daemon thread uses the engine without a lock, so
+        # it must not run any more.
         if loop is not None and loop.is_running():
             blocked = threading.Event()
             loop.call_soon_threadsafe(_block_loop, blocked)
             if not blocked.wait(LEAVE_SECONDS):
-                return  # the loop is inside an environment, or busy otherwise
+                return  # the loop is stepping an environment, or busy otherwise
         self._waiter.stop_watching()
         close_quickly(self._engine)
 
@@ -428,7 +432,7 @@ def _block_loop(blocked: threading.Event) -> None:
 
 
 class AsyncEnvHandle(Handle, Generic[Observation, Action]):
-    """One environment of many, which a coroutine of its own can play.
+    """One environment of a batch; a coroutine can play it on its own.
 
     Example:
         >>> import agym, asyncio
@@ -442,9 +446,9 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         >>> agym.run(main())
         [1.0, 1.0]
 
-    Its operations may be mixed with those of whole batches. They run in the order of dispatch.
-    ``async with envs[0] as env:`` closes this environment alone. For its types see
-    :class:`agym.EnvHandle`.
+    Its operations may be mixed with operations of the whole batch; they run in the order in which
+    they were dispatched. ``async with envs[0] as env:`` closes this environment alone. For type
+    annotations, see :class:`agym.EnvHandle`.
     """
 
     _envs: AsyncEnvs[Any, Any]
@@ -457,18 +461,18 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> Pending[tuple[Observation, dict[str, Any]]]:
-        """Reset the environment; give ``observation, info``."""
+        """Reset the environment; return ``observation, info``."""
         return self._envs._call(self._one_reset, self._begin_reset, seed, options)
 
     def step(
         self, action: Action
     ) -> Pending[tuple[Observation, float, bool, bool, dict[str, Any]]]:
-        """Step the environment; give ``observation, reward, terminated, truncated, info``.
+        """Step the environment; return ``observation, reward, terminated, truncated, info``.
 
         Raises:
-            UsageError: At once: the action does not fit its space; nothing was sent.
-            BusyError: At once: its last step is still in flight, or was sent and not received.
-            ResetNeededError: At once: it was not reset, or raised.
+            UsageError: When called: the action does not fit its space; nothing was sent.
+            BusyError: When called: the last step is still in flight, or was sent and not received.
+            ResetNeededError: When called: the environment was not reset, or raised.
         """
         return self._envs._call(self._one_step, self._envs._engine.step, [action], [self._id])
 
@@ -477,18 +481,18 @@ class AsyncEnvHandle(Handle, Generic[Observation, Action]):
         return self._ask(Render())
 
     def snapshot(self) -> Pending[Snapshot]:
-        """Take the environment's state as a value; see :meth:`agym.Envs.snapshot`."""
+        """Return a copy of the environment's state; see :meth:`agym.Envs.snapshot`."""
         envs = self._envs
         return envs._call(self._one_snapshot, envs._engine.snapshot, [self._id])
 
     def restore(self, snapshot: Snapshot) -> Pending[tuple[Observation, dict[str, Any]]]:
-        """Continue from a snapshot; give ``observation, info``; see :meth:`agym.Envs.restore`."""
+        """Continue from a snapshot; return ``observation, info``; see :meth:`agym.Envs.restore`."""
         return self._envs._call(self._one_reset, self._begin_restore, snapshot)
 
     async def branch(
         self, count: int | None = None, *, into: Sequence[int] | None = None
     ) -> list[Self]:
-        """Let other environments continue from here; see :meth:`agym.EnvHandle.branch`."""
+        """Put other environments into the state of this one; see :meth:`agym.EnvHandle.branch`."""
         envs = self._envs
         others = envs._others(self.index, count, into)
         begin = partial(envs._begin_restore, only_these=True)

@@ -1,4 +1,4 @@
-"""What the sync and the async API have in common."""
+"""The base of the sync and the async API."""
 
 from __future__ import annotations
 
@@ -53,21 +53,24 @@ def is_own(thing: Any, name: str) -> bool:
 def suggest(thing: Any, name: str) -> str:
     """Suggest the object's own attribute that was probably meant, as part of an error message."""
     kind: Any = type(thing)
-    own = [other for other in _own_names(kind) if not other.startswith("_")]
-    likely = difflib.get_close_matches(name, sorted(own), n=1)
+    candidates = [other for other in _own_names(kind) if not other.startswith("_")]
+    likely = difflib.get_close_matches(name, sorted(candidates), n=1)
     return f"; did you mean {likely[0]!r}?" if likely else ""
 
 
 class EnvProxy:
-    """An object with attributes of its own; all others are those of its environments.
+    """Forwards every attribute that it does not have itself to its environments.
 
-    Subclasses read these by ``_look_up``, and set them by ``_assign``.
+    Subclasses implement ``_look_up``, which reads such an attribute, and ``_assign``, which sets
+    it.
     """
 
     def _assign(self, name: str, value: Any) -> object:
         raise NotImplementedError
 
-    if not TYPE_CHECKING:  # the sync API declares it, and type checkers know all of the async one
+    # Type checkers do not see this method: the sync API declares one for them, and the async API
+    # has no attributes that they do not know.
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
@@ -92,10 +95,10 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         single_action_space: Space of one action.
         observation_space: Space of a batch: Gymnasium's batched space, or with lists a
             :class:`~agym.api.output.ListSpace`.
-        action_space: Likewise; ``step`` accepts its samples.
+        action_space: Space of a batch of actions, of the same form; ``step`` accepts its samples.
         metadata: The environments' metadata, with ``autoreset_mode``.
-        spec: Their ``EnvSpec``, ``None`` if they have none.
-        render_mode: Their render mode.
+        spec: The environments' ``EnvSpec``, ``None`` if they have none.
+        render_mode: The environments' render mode.
     """
 
     num_envs: int
@@ -109,10 +112,10 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
     render_mode: str | None
     _waiter: Any  # ``SyncWaiter`` or ``AsyncWaiter``
     _tap: Tap
-    _recipe: Any = None  # what ``save`` writes of how they were made; a ``Recipe``
+    _recipe: Any = None  # how to make the environments again, for ``save``; a ``Recipe``
 
     def __init__(self, engine: Engine, output: Output) -> None:
-        """Use an engine; :func:`agym.make` makes it."""
+        """Wrap an engine, which :func:`agym.make` makes."""
         self.num_envs = engine.num_envs
         self.output = output
         self._format = make_output_format(output)
@@ -120,7 +123,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         self._life = engine.life
         self._backend = engine.backend
         self._notices = self._life.notices
-        self._pages: list[Any] = []  # of the tap
+        self._pages: list[Any] = []  # the live pages of the tap, to be closed
         # The ids of a group's environments (see ``split``), ``None`` for all.
         self._ids: list[int] | None = None
         self._ready = ReadyQueue()
@@ -148,19 +151,20 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
     def _refuse_windows(self, description: Description) -> None:
         """Refuse to open a window for each of several environments.
 
-        A constructor's own default may be ``"human"`` too, and to many environments that is text:
-        only those that also draw pictures, as ``"rgb_array"``, are known to open windows.
+        Only an explicit ``render_mode="human"`` counts, not a constructor's default. For some
+        environments, ``"human"`` prints text: only those that also support ``"rgb_array"`` are
+        known to open a window.
 
         Raises:
             UsageError: The caller asked for windows, and there are several environments.
         """
         factory = self._backend.options.factories[-1]  # ``auto`` replaces the first
-        given = {
+        env_kwargs = {
             **getattr(description.spec, "kwargs", {}),  # what a factory passed to gymnasium.make
             **getattr(factory, "keywords", {}),
         }
         draws = "rgb_array" in (description.metadata.get("render_modes") or ())
-        if self.num_envs > 1 and given.get("render_mode") == "human" and draws:
+        if self.num_envs > 1 and env_kwargs.get("render_mode") == "human" and draws:
             raise UsageError(
                 f"render_mode='human' would open a window for each of {self.num_envs} environments:"
                 " use render_mode='rgb_array', and agym.watch(envs) to see all of them in a browser"
@@ -195,7 +199,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         env_ids: Sequence[int] | None,
         out: Any = None,
     ) -> Ticket:
-        """Begin a reset; in a group, the mask and a list of seeds have the group's length."""
+        """Start a reset; in a group, the mask and a list of seeds have the group's length."""
         out = self._format.check_out(out)
         if self._ids is None:
             return self._engine.reset(seed, options, env_ids, out=out)
@@ -208,13 +212,13 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         return snapshots_of(states, ids, self._life.description)
 
     def _check_saved(self) -> None:
-        """Refuse to save what cannot be made again."""
+        """Refuse to save environments that cannot be made again."""
         if self._ids is not None:
-            raise UsageError("a group cannot be saved: save the whole")
+            raise UsageError("a group can't be saved: save the environments that were split")
         if self._recipe is None:
             raise UsageError(
-                "only the environments of agym.make and agym.make_async can be saved: of these take"
-                " snapshot(), and save each"
+                "only environments made by agym.make or agym.make_async can be saved as a run: call"
+                " snapshot(), and save each snapshot"
             )
 
     def _begin_restore(
@@ -224,7 +228,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         *,
         only_these: bool = False,
     ) -> Ticket:
-        """Begin to restore; ``only_these`` says that only the observations of these are wanted."""
+        """Start a restore; with ``only_these``, its result has only the restored environments."""
         if isinstance(env_ids, Iterable):
             env_ids = [*env_ids]
         ids = self._global(env_ids)
@@ -232,22 +236,22 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         wanted = [*range(self._engine.num_envs)] if ids is None else [*ids]
         if not isinstance(snapshots, Iterable):
             snapshots = [snapshots] * len(wanted)
-        given = [*snapshots]
-        for one in given:
-            if not isinstance(one, Snapshot):
-                raise UsageTypeError(f"restore takes snapshots, not {type(one).__name__}")
-        if len(given) != len(wanted):
+        snapshots = [*snapshots]
+        for snapshot in snapshots:
+            if not isinstance(snapshot, Snapshot):
+                raise UsageTypeError(f"restore takes snapshots, not {type(snapshot).__name__}")
+        if len(snapshots) != len(wanted):
             raise UsageError(
-                f"restore got {len(given)} snapshots for {len(wanted)} environments: give one for"
-                " each, or a single one"
+                f"restore got {len(snapshots)} snapshots for {len(wanted)} environments: pass one"
+                " per environment, or a single one for all"
             )
-        for i, one in zip(wanted, given, strict=True):
-            one.check(self._life.description(i), i)
+        for i, snapshot in zip(wanted, snapshots, strict=True):
+            snapshot.check(self._life.description(i), i)
         about = tuple(wanted) if only_these else None if self._ids is None else tuple(self._ids)
-        return self._engine.restore([one.state for one in given], ids, about=about)
+        return self._engine.restore([snapshot.state for snapshot in snapshots], ids, about=about)
 
     def _others(self, index: int, count: int | None, into: Sequence[int] | None) -> list[int]:
-        """Return the environments into which one branches."""
+        """Return the environments that become branches of the environment ``index``."""
         others = [i for i in range(self.num_envs) if i != index]
         if count is None:
             count = len(others) if into is None else len(into)
@@ -255,17 +259,17 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         if into is None and count > len(others):
             raise UsageError(
                 f"branch({count}): there are only {len(others)} other environments: make"
-                f" {count + 1}, or restore a snapshot in turns"
+                f" {count + 1} environments, or restore a snapshot several times"
             )
         if into is not None and (len(into) != count or index in into):
             raise UsageError(
-                f"branch({count}, into={into!r}): into must name {count} other environments than"
-                f" {index}, which branches"
+                f"branch({count}, into={into!r}): into must name {count} environments other than"
+                f" {index}"
             )
         return others[:count] if into is None else [*into]
 
     def step_buffer(self, steps: int) -> StepBuffer:
-        """Make memory for some steps of all environments, which workers write into directly.
+        """Allocate memory for some steps of all environments; workers write into it directly.
 
         Example:
             >>> import agym
@@ -284,18 +288,21 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
             steps: The number of steps ``T``, including one for the observations of a reset.
 
         Raises:
-            UsageError: Observations have no fixed size, or ``steps`` is no positive number.
+            UsageError: Observations have no fixed size, or ``steps`` is not a positive number.
         """
         if self._ids is not None:
-            raise UsageError("a step buffer is for all environments: take that of the whole")
+            raise UsageError(
+                "a step buffer is for all environments: call step_buffer() on the environments that"
+                " were split"
+            )
         with self._waiter.lock:
             return self._engine.step_buffer(check_count("steps", steps))
 
     def stats(self) -> Stats:
         """Return statistics of the run, also in a group of :meth:`split`; see :class:`agym.Stats`.
 
-        It does not wait for environments, except those that another thread steps itself, as with
-        ``backend="serial"``.
+        It returns at once, unless another thread steps environments itself, as with
+        ``backend="serial"``; then it waits for that step.
         """
         with self._waiter.lock:
             return self._life.stats()
@@ -311,28 +318,33 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
 
     @property
     def env_ids(self) -> list[int]:
-        """The ids of these environments in the whole."""
+        """The ids of a group's environments before the :meth:`split`; else ``0``, ``1``, ...."""
         return [*range(self.num_envs)] if self._ids is None else [*self._ids]
 
     def split(self, groups: int) -> list[Self]:
-        """Split the environments into groups over the same workers, each with this whole API.
+        """Split the environments into groups, which share the workers and have the same methods.
 
         While one group steps, the caller can work on another. A group numbers its environments
-        from 0, but errors name them by their ids in the whole. Closing one group closes all.
+        from 0, but errors name them by their ids before the split. Closing one group closes all
+        environments.
         """
         if not isinstance(groups, int) or not 1 <= groups <= self.num_envs:
-            raise UsageError(f"split({groups!r}): take 1 to {self.num_envs} groups, one per env")
+            raise UsageError(
+                f"split({groups!r}): use 1 to {self.num_envs} groups, each with an environment"
+            )
         if self._ids is not None:
-            raise UsageError("a group cannot be split again: split the whole into more groups")
-        ids: list[list[int]] = [[] for _ in range(groups)]
-        extra = 0  # the group that gets the next environment left over
+            raise UsageError(
+                "a group can't be split again: split all environments into more groups"
+            )
+        groups_ids: list[list[int]] = [[] for _ in range(groups)]
+        next_extra = 0  # the group that gets the next environment of an uneven range
         for span in self._backend.ranges:
-            share, left = divmod(len(span), groups)
-            rest = iter(span)
-            for k, some in enumerate(ids):
-                some += islice(rest, share + ((k - extra) % groups < left))
-            extra += left
-        return [self._group(some) for some in ids]
+            share, remainder = divmod(len(span), groups)
+            unassigned = iter(span)
+            for k, ids in enumerate(groups_ids):
+                ids += islice(unassigned, share + ((k - next_extra) % groups < remainder))
+            next_extra += remainder
+        return [self._group(ids) for ids in groups_ids]
 
     def _group(self, ids: list[int]) -> Self:
         """Return a copy of this object with fewer ids."""
@@ -357,13 +369,13 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         ]
 
     def _each(self, name: str, values: Any) -> list[Any]:
-        """Return one value per environment; a list or tuple is that already, as in Gymnasium."""
+        """Return one value per environment; a list or tuple has one for each, as in Gymnasium."""
         if not isinstance(values, list | tuple):
             return [values] * self.num_envs
         if len(values) != self.num_envs:
             raise UsageError(
                 f"set_attr({name!r}) got {len(values)} values for {self.num_envs} environments:"
-                " give one for each, or a single value that is not a list or tuple"
+                " pass one per environment, or a single value that is not a list or tuple"
             )
         return list(values)
 
@@ -374,27 +386,27 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         """Check an environment's index; negative ones count from the end."""
         if isinstance(index, slice):
             raise UsageTypeError(
-                "environments cannot be sliced: split(groups) splits them into groups, and step,"
-                " reset, send and render take env_ids="
+                "environments can't be sliced: use split(groups), or env_ids= of step, reset, send"
+                " and render"
             )
         try:
             index = operator.index(index)
         except TypeError as error:
             raise UsageTypeError(f"envs[{index!r}]: the index must be an integer") from error
         if not -self.num_envs <= index < self.num_envs:
-            raise IndexError(f"environment {index} of {self.num_envs}")
+            raise IndexError(f"there is no environment {index}: envs has {self.num_envs}")
         return index % self.num_envs
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled or copied, which environments in a worker cannot be."""
+        """Refuse pickling and copying, because environments in a worker cannot be copied."""
         raise UsageTypeError(
-            f"{type(self).__name__} cannot be pickled or copied, since its environments and workers"
-            " cannot: pass the factories, and call agym.make where the environments are needed"
+            f"{type(self).__name__} can't be pickled or copied, because its workers can't: pass the"
+            " factories, and call agym.make where the environments are needed"
         )
 
     @property
     def tap(self) -> Tap:
-        """What plug-ins see and do: hooks, renders, gauges; see :class:`agym.Tap`.
+        """The interface for plug-ins: hooks, renders, gauges; see :class:`agym.Tap`.
 
         Raises:
             ClosedError: The environments are not open.
@@ -409,14 +421,15 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
 
     @property
     def backend(self) -> str:
-        """The name of the backend; for ``"auto"``, of the one it chose."""
+        """The name of the backend; with ``backend="auto"``, the one that was chosen."""
         return self._backend.options.spec.name
 
     @property
     def workers(self) -> int:
         """Number of worker processes, threads or actors; 1 if there are none.
 
-        Where ``"auto"`` has the caller's thread step a range too, it counts as a worker.
+        With ``backend="auto"``, the caller's thread may step environments, too; then it counts as a
+        worker.
         """
         return len(self._backend.ranges)
 

@@ -1,4 +1,4 @@
-"""What the handles of single environments have in common in the sync and the async API."""
+"""The base of the handles of single environments in the sync and the async API."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from agym.core.protocol.messages.completions import Description
 class Handle(EnvProxy):
     """One environment of many, by its index.
 
-    Attributes that the handle itself does not have are those of the environment or of a wrapper
-    around it. Those of :attr:`unwrapped` are the innermost environment's.
+    An attribute that the handle does not have is looked up in the environment and the wrappers
+    around it; with :attr:`unwrapped`, in the innermost environment.
 
     Attributes:
         index: The environment's index.
@@ -27,23 +27,23 @@ class Handle(EnvProxy):
 
     index: int
     _envs: BaseEnvs[Any, Any]
-    _id: int  # in the whole, for a handle of a group
+    _id: int  # the engine's id of the environment, which differs from ``index`` in a group
     _path: str
 
     def __init__(self, envs: BaseEnvs[Any, Any], index: int, path: str = "") -> None:
-        """Name the environment, and the path to an object inside it."""
-        # Not by __setattr__, which is slower, and handles are made often.
-        own = self.__dict__
-        own["_envs"] = envs
-        own["index"] = index
-        own["_id"] = index if envs._ids is None else envs._ids[index]
-        own["_path"] = path
-        own["observation_space"] = envs.single_observation_space
-        own["action_space"] = envs.single_action_space
+        """Refer to an environment; ``path`` leads to an object inside it."""
+        # Handles are made often, and __setattr__ would be slower.
+        attributes = self.__dict__
+        attributes["_envs"] = envs
+        attributes["index"] = index
+        attributes["_id"] = index if envs._ids is None else envs._ids[index]
+        attributes["_path"] = path
+        attributes["observation_space"] = envs.single_observation_space
+        attributes["action_space"] = envs.single_action_space
 
     @property
     def closed(self) -> bool:
-        """Whether the environment is closed, alone or with all others."""
+        """Whether this environment, or all environments, are closed."""
         return self._envs._life.is_closed(self._id)
 
     @property
@@ -52,13 +52,13 @@ class Handle(EnvProxy):
 
     @property
     def spec(self) -> EnvSpec | None:
-        """The environment's ``EnvSpec``, or ``None``, as it was when it was made."""
+        """The ``EnvSpec`` that the environment had when it was made, or ``None``."""
         spec: EnvSpec | None = self._description.spec
         return spec
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The environment's metadata, as they were when it was made."""
+        """The metadata that the environment had when it was made."""
         return self._description.metadata
 
     @property

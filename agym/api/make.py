@@ -1,4 +1,4 @@
-"""Make environments, anew or from a file, and find them again under wrappers."""
+"""Make environments, load them from a file, and find them under wrappers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TensorObs = TypeVar("TensorObs", default="torch.Tensor")
 JaxObs = TypeVar("JaxObs", default="jax.Array")
 AnyActions = TypeVar("AnyActions", default=Any)
 
-# Names under which wrappers, of agym, Gymnasium and Stable-Baselines3, keep what they wrap.
+# The attributes in which wrappers of agym, Gymnasium and Stable-Baselines3 keep the wrapped object.
 WRAPPED = ("runner", "env", "venv")
 MAX_WRAPPERS = 100
 
@@ -43,11 +43,11 @@ class Recipe:
     """The arguments of :func:`agym.make` or :func:`agym.make_async`.
 
     Attributes:
-        env: What to make.
-        num_envs: How many.
-        env_kwargs: Keywords for them.
+        env: The argument of the same name.
+        num_envs: The argument of the same name.
+        env_kwargs: Keywords for the environments.
         options: All other arguments.
-        blocking: Whether it is ``make``.
+        blocking: ``True`` for ``make``, ``False`` for ``make_async``.
     """
 
     env: EnvLike
@@ -66,7 +66,7 @@ class Recipe:
         return envs
 
     def save(self, path: str | os.PathLike[str], snapshots: list[Snapshot]) -> None:
-        """Write it to a file, with the states of the environments."""
+        """Write the recipe and the states of the environments to a file."""
         head = {
             "env": snapshots[0].env,
             "num_envs": len(snapshots),
@@ -136,7 +136,7 @@ def make(
     rate_limit: float | None = None,
     **env_kwargs: Any,
 ) -> Envs:
-    """Make many environments with the Gym API in batches, for scripts without asyncio.
+    """Make a batch of environments with Gym's ``reset`` and ``step``, for code without asyncio.
 
     Example:
         >>> import agym
@@ -149,38 +149,39 @@ def make(
     :func:`make_vec` and :func:`agym.sb3.make_vec_env` return arrays, and reset environments.
 
     Args:
-        env: An id (also ``"module:Env-v0"``, which imports the module that registers it, or an id
-            without a version for the latest), an ``EnvSpec``, a factory, or a list of factories.
+        env: An id (``"module:Env-v0"`` imports the module that registers it; an id without a
+            version is the latest version), an ``EnvSpec``, a function or class that makes an
+            environment (a factory), or a list of factories.
         num_envs: Number of environments, 1 by default; not needed for a list.
-        backend: Where environments run: ``"serial"``, ``"thread"``, ``"process"``, ``"asyncio"``
-            (coroutine environments), ``"vector"`` (a ``VectorEnv``), ``"ray"`` (a Ray cluster), an
-            object of :mod:`agym.backends` with that backend's own options, such as
-            ``agym.backends.Process(pin=True)``, a subclass of
-            :class:`~agym.backends.BackendSpec`, or ``"auto"``: ``"serial"``, unless another
-            backend is clearly faster (see :func:`plan`).
+        backend: Where environments run: ``"serial"`` (in this thread), ``"thread"``, ``"process"``,
+            ``"asyncio"`` (coroutine environments), ``"vector"`` (a ``VectorEnv``), ``"ray"`` (a Ray
+            cluster), or ``"auto"``: ``"serial"``, unless another backend is clearly faster (see
+            :func:`plan`). Or an object of :mod:`agym.backends` with that backend's options, such as
+            ``agym.backends.Process(pin=True)``, or of your own subclass of
+            :class:`~agym.backends.BackendSpec`.
         workers: Number of worker processes or threads; each gets a contiguous range of
             environments. By default one process per core that this process may use, by its affinity
             and its cgroup's CPU quota, or one thread per environment up to 256.
-        autoreset: What follows an episode's end: ``"disabled"`` (a finished environment holds
-            still until it is reset), ``"next_step"`` or ``"same_step"``, as in Gymnasium.
+        autoreset: What follows an episode's end: ``"disabled"`` (the environment waits until it is
+            reset), ``"next_step"`` or ``"same_step"``, as in Gymnasium.
         output: ``"list"``, ``"array"`` (stacked NumPy arrays), ``"torch"`` (tensors over the same
             memory, pinned if there is a GPU) or ``"jax"`` (arrays on JAX's default device).
             Actions may always be lists, arrays or tensors.
-        copy: ``True`` for batches that never change. ``False`` for views, which stay valid until
-            the next full batch but one.
+        copy: ``True`` for batches that never change. ``False`` for views, which are faster and
+            valid until the second full batch after theirs.
         infos: ``"all"``; ``"episode"`` for only ``info["episode"]`` in the step that ends an
             episode; or ``"none"``. ``fault`` and ``final_obs`` are always reported.
         episode_stats: Report return, length and seconds of an episode in the step that ends it:
             ``info["episode"] == {"r": ..., "l": ..., "t": ...}``, as Gymnasium's
             ``RecordEpisodeStatistics`` does around each environment.
-        timeout: Deadline of one operation, in seconds. A worker process that misses it is killed
-            and replaced, a thread abandoned, a coroutine cancelled. A ``"serial"`` step cannot be
-            ended.
-        on_fault: ``"raise"``, ``"restart"`` or ``"replay"``, or a :class:`FaultPolicy`, which also
-            has limits and a folder for capsules.
+        timeout: Deadline of one operation, in seconds. After it, a worker process is killed and
+            replaced, a thread is abandoned, and a coroutine is cancelled. A ``"serial"`` step can't
+            be interrupted.
+        on_fault: What to do when an environment fails: ``"raise"``, ``"restart"`` or ``"replay"``,
+            or a :class:`FaultPolicy`, which also has limits and a folder for records of failures.
         rate_limit: Calls of ``step`` and ``reset`` per second, over all environments of one kind
-            (an id, a class, a factory) and all workers. A call beyond that waits for its turn,
-            which doesn't count against ``timeout``.
+            (an id, a class, a factory) and all workers. A call beyond the limit waits; this time
+            doesn't count towards ``timeout``.
         **env_kwargs: For the environment, as in ``gymnasium.make``. A keyword is refused if it is
             the name of another library's option (``n_envs``, ``wrappers``) or looks like a misspelt
             option, unless the environment's constructor has a parameter of that name.
@@ -262,7 +263,7 @@ def make_async(
     rate_limit: float | None = None,
     **env_kwargs: Any,
 ) -> AsyncEnvs:
-    """Make many environments for async code.
+    """Make a batch of environments for async code.
 
     Example:
         >>> import agym
@@ -276,9 +277,9 @@ def make_async(
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
     autoreset. ``backend="auto"`` chooses in this call, before the environments are opened. It
     chooses ``"serial"``, which blocks the event loop, only for batches of less than a millisecond,
-    or for a factory that returns the same environment each time. What the caller computes while the
-    environments step it takes as nothing, since it cannot know: where that is about as long as a
-    batch, name ``"process"``.
+    or for a factory that returns the same environment each time. It assumes that your program
+    computes nothing while the environments step. If it does, for about as long as a batch takes,
+    use ``backend="process"``.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.
@@ -297,7 +298,7 @@ def make_async(
 def load(
     path: str | os.PathLike[str], *, backend: BackendLike | None = None, workers: int | None = None
 ) -> Envs | AsyncEnvs:
-    """Make the environments that ``envs.save(path)`` saved, and continue where they were.
+    """Load the environments that ``envs.save(path)`` saved, and continue the run.
 
     Example:
         >>> import agym, tempfile
@@ -311,20 +312,21 @@ def load(
         >>> bool((observations[0] == expected[0]).all())
         True
 
-    **Only open files that you trust:** reading one runs code from it.
+    **Only open files that you trust:** a file can run any code when it is read.
 
     Args:
         path: The file.
-        backend: Another backend than they had, with its own default number of workers.
+        backend: Another backend than the saved one, with its default number of workers.
         workers: Another number of workers.
 
     Returns:
-        Environments as they were made: those of :func:`agym.make` are ready for ``step``; those of
-        :func:`agym.make_async` are to be opened by ``async with`` or ``await`` first.
+        Environments for sync or async code, as they were saved. Those of :func:`agym.make` are
+        ready for ``step``; those of :func:`agym.make_async` must be opened first, with
+        ``async with`` or ``await``.
 
     Raises:
-        UsageError: The file cannot be read, is damaged, or holds no run.
-        SnapshotError: The environments that are made here are others.
+        UsageError: The file cannot be read, is damaged, or is not a saved run.
+        SnapshotError: The environments made here are of another kind than the saved ones.
     """
     (recipe, snapshots), _ = read_pickle("run", path)
     if backend is not None or workers is not None:
@@ -343,7 +345,7 @@ def load(
 
 
 def envs_of(env: Any, caller: str = "agym.envs_of") -> Envs | AsyncEnvs:
-    """Find the environments of agym under any wrappers.
+    """Return the agym environments under any wrappers.
 
     Example:
         >>> import agym, gymnasium
@@ -353,25 +355,25 @@ def envs_of(env: Any, caller: str = "agym.envs_of") -> Envs | AsyncEnvs:
         >>> wrapped.close()
 
     Args:
-        env: What ``agym.make``, ``make_async``, ``make_vec`` or ``agym.sb3`` returned, or a handle
-            ``envs[i]``; in any wrappers of Gymnasium or Stable-Baselines3.
+        env: Environments of ``agym.make``, ``make_async``, ``make_vec`` or ``agym.sb3``, or a
+            handle ``envs[i]``, in any wrappers of Gymnasium or Stable-Baselines3.
         caller: The name of your function, for the error message.
 
     Returns:
-        The environments below.
+        The environments.
 
     Raises:
-        UsageError: There are none below.
+        UsageError: There are no agym environments under the wrappers.
     """
     inner = env
     for _ in range(MAX_WRAPPERS):
         if isinstance(inner, Envs | AsyncEnvs):
             return inner
-        if isinstance(inner, Handle):  # which would look "env" up in the environment
+        if isinstance(inner, Handle):  # a handle would look "env" up in the environment
             inner = inner._envs
         else:
-            inside = (getattr(inner, name, None) for name in WRAPPED)
-            inner = next((found for found in inside if found is not None), None)
+            wrapped = (getattr(inner, name, None) for name in WRAPPED)
+            inner = next((value for value in wrapped if value is not None), None)
     remedy = "pass those of agym.make, agym.make_async, agym.make_vec or agym.sb3"
     if getattr(getattr(env, "unwrapped", None), "same_games", False):
         remedy = "use agym.make_vec(..., backend='vector'), which plays the same games"

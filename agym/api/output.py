@@ -1,4 +1,4 @@
-"""The output formats, in which results are returned.
+"""The output formats: they convert results to lists, tensors or JAX arrays.
 
 The engine builds NumPy arrays, nested as the space is nested. Each format converts them::
 
@@ -7,9 +7,9 @@ The engine builds NumPy arrays, nested as the space is nested. Each format conve
     torch    tensors over the same memory
     jax      JAX arrays, over the same memory if they stay on the CPU
 
-Values without a fixed size (texts, graphs) are not converted by any format: there is one per
-environment, in the environment's own form. So it is with infos and frames. Torch and JAX are
-imported only for their own format.
+No format converts values without a fixed size (texts, graphs), infos and frames: they are lists
+with a value per environment, as the environment returned it. Torch and JAX are imported only for
+their own format.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OutputFormat(ABC):
     """Converts the engine's arrays.
 
     Attributes:
-        converts: Whether it changes anything.
+        converts: Whether the format changes the engine's arrays.
     """
 
     converts: ClassVar[bool] = True
@@ -61,7 +61,7 @@ class OutputFormat(ABC):
         """Prepare for the observations of a table.
 
         Raises:
-            UsageError: They cannot be converted.
+            UsageError: The observations cannot be converted.
         """
         self.layout = table.observation
 
@@ -71,10 +71,10 @@ class OutputFormat(ABC):
         return batched
 
     def check_out(self, out: Any) -> Any:
-        """Check that results may be put into the caller's arrays.
+        """Check that the format can write results into the caller's arrays.
 
         Raises:
-            UsageError: They may not.
+            UsageError: It cannot.
         """
         return out
 
@@ -87,7 +87,7 @@ class OutputFormat(ABC):
         """Convert a batch of observations."""
 
     def observation(self, batch: Any) -> Any:
-        """Return the observation in a batch of one, in the environment's own form."""
+        """Return the observation in a batch of one, as the environment returned it."""
         return self.layout.rows(batch, 1)[0]
 
     def step(self, result: StepResult) -> StepResult[Any]:
@@ -165,8 +165,8 @@ class _LibraryFormat(OutputFormat):
                     self.column(np.empty(0, leaf.dtype))
             except (TypeError, ValueError) as error:
                 raise UsageError(
-                    f"output={self.name!r} has nothing like observations{leaf.path} of dtype"
-                    f" {leaf.dtype}: take output='array'"
+                    f"output={self.name!r} has no dtype for observations{leaf.path} of dtype"
+                    f" {leaf.dtype}: use output='array'"
                 ) from error
 
     def observations(self, batch: Any, count: int) -> Any:
@@ -186,7 +186,7 @@ class _LibraryFormat(OutputFormat):
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, np.ndarray)  # else it is the list of values of an object leaf
+    return isinstance(leaf, np.ndarray)  # else the leaf is a list of values without a fixed size
 
 
 class Tensors(_LibraryFormat):
@@ -205,7 +205,7 @@ class Tensors(_LibraryFormat):
         pin(table.arena, self._cuda)
 
     def column(self, array: Array) -> Any:
-        """Return a tensor over an array, or over a copy if it is read-only, as no tensor is."""
+        """Return a tensor over an array, or over a copy if it is read-only: tensors are not."""
         return self._from_numpy(array if array.flags.writeable else array.copy())
 
 
@@ -226,7 +226,7 @@ class JaxArrays(_LibraryFormat):
         """Refuse ``out=``, because a JAX array never changes."""
         if out is not None:
             raise UsageError(
-                "output='jax' gives arrays of its own: leave out= out, or take 'array'"
+                "JAX arrays can't be written into: leave out= out, or use output='array'"
             )
         return None
 
@@ -256,7 +256,7 @@ def make_output_format(output: str, *, copy: bool = True) -> OutputFormat:
     check_choice("output", output, [*FORMS])
     if output == "jax" and not copy:
         raise UsageError(
-            "copy=False gives views that change, which an array of JAX never may: leave it out"
+            "copy=False returns views that change, and a JAX array must not change: leave copy= out"
             " with output='jax'"
         )
     return FORMS[output]()
@@ -274,7 +274,7 @@ def pin(arena: Arena, cuda: Any) -> bool:
         cuda: The module ``torch.cuda``.
 
     Returns:
-        Whether it is pinned: not without a GPU, nor if CUDA refuses, which is harmless.
+        Whether it is pinned. Without a GPU, or if CUDA refuses, it is not, which is harmless.
     """
     if not cuda.is_available():
         return False

@@ -42,13 +42,13 @@ def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
         UsageError: A loop is running already, or ``main`` is not a coroutine.
     """
     if not asyncio.iscoroutine(main):
-        named = getattr(main, "__name__", "main")
-        remedy = f": call it, agym.run({named}())" if callable(main) else ""
-        raise UsageTypeError(f"agym.run takes a coroutine, not {type(main).__name__}{remedy}")
+        name = getattr(main, "__name__", "main")
+        remedy = f": call it, agym.run({name}())" if callable(main) else ""
+        raise UsageTypeError(f"agym.run needs a coroutine, not {type(main).__name__}{remedy}")
     if _is_running():
         main.close()
         raise UsageError(
-            "an event loop is running already, as in Jupyter or in another coroutine: write"
+            "an event loop is running already, as in Jupyter or inside a coroutine: write"
             f" `await {getattr(main, '__name__', 'main')}()` there instead of agym.run"
         )
     with asyncio.Runner(debug=debug, loop_factory=new_loop) as runner:

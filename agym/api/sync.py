@@ -1,4 +1,4 @@
-"""The sync API: environments in batches, without an event loop, so also inside a running one."""
+"""The sync API: batches of environments without an event loop, also inside a running one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LEAVE_SECONDS = 1.0
 
 
 class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
-    """Many environments with the Gym API in batches; made by :func:`agym.make`.
+    """A batch of environments with Gym's ``reset`` and ``step``; made by :func:`agym.make`.
 
     Example:
         >>> import agym
@@ -53,12 +53,12 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         ([1.0, 1.0], [9.8, 9.8])
 
     Other attributes and methods are looked up in every environment: ``envs.gravity`` is a list of
-    values, and ``envs.some_method(1)`` a list of results. ``envs.gravity = 1.6`` sets it in every
-    environment; a list or tuple has one value for each. ``for env in envs`` and ``envs[i]`` give
-    single environments.
+    values, and ``envs.some_method(1)`` a list of results. ``envs.gravity = 1.6`` sets the attribute
+    in every environment; a list or tuple has one value for each. ``envs[i]`` and
+    ``for env in envs`` are single environments, see :class:`agym.EnvHandle`.
 
-    For type checkers, ``Envs[Observations, Actions]`` names the types of a batch that ``reset`` and
-    ``step`` return and take, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone accepts any.
+    For type checkers, ``Envs[Observations, Actions]`` names the types of a batch of observations
+    and of actions, such as ``Envs[np.ndarray, np.ndarray]``; ``Envs`` alone accepts any.
     """
 
     def __init__(self, engine: Engine, output: Output) -> None:
@@ -73,8 +73,10 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             raise
 
     def _call(self, wrap: Callable[[Any], T], begin: Callable[..., Ticket], *arguments: Any) -> T:
-        """Begin an operation, wait for its result, and return what ``wrap`` makes of that."""
+        """Start an operation, wait for its result, and return it converted by ``wrap``."""
         with Uninterrupted():
+            # Other threads may dispatch between the two: the lock is for the dispatch alone, and
+            # the ticket identifies this thread's operation.
             with self._waiter.lock:
                 ticket = begin(*arguments)
             self._waiter.wait(ticket)
@@ -83,13 +85,15 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         return wrap(ticket.result())
 
     def _step(self, actions: Any, env_ids: Sequence[int] | None = None, out: Any = None) -> Any:
-        """Step, and return arrays."""
+        """Step the environments, and return arrays."""
         result = None
         engine, waiter, inline = self._engine, self._waiter, self._engine.step_inline
         if self._backend.runs_in_caller:
             engine.refuse_in_place(env_ids)
         if inline is not None and env_ids is None and out is None:
-            with waiter.lock:  # outside of ``Uninterrupted``, for Ctrl-C's sake
+            # The environments step in this thread. Outside of ``Uninterrupted``, Ctrl-C reaches
+            # them; other threads wait for the lock.
+            with waiter.lock:
                 result = inline(actions)
             if isinstance(result, Ticket) and not result.done:
                 self._wait(result)
@@ -107,18 +111,18 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         return result.value
 
     def _begin(self, begin: Callable[..., T], *arguments: Any) -> T:
-        """Begin an operation for a later :meth:`_wait`."""
+        """Start an operation for a later :meth:`_wait`."""
         with Uninterrupted(), self._waiter.lock:
             return begin(*arguments)
 
     def _wait_for_late(self) -> None:
-        """Wait for an operation that a caller gave up; the result is dropped."""
+        """Wait for an operation whose caller stopped waiting, and drop its result."""
         late = self._waiter.late
         if late is not None and not late.done:
             self._wait(late)
 
     def _wait(self, ticket: Ticket, seconds: float | None = None) -> None:
-        """Wait until an operation has ended, or for some seconds; the operation goes on."""
+        """Wait until an operation has finished, or for some seconds, after which it goes on."""
         self._waiter.waiting(ticket, seconds)
         if self._notices:
             self._warn()
@@ -134,13 +138,13 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         """Reset all environments, or some of them.
 
         Args:
-            seed: ``None``; or an integer, by which environment ``i`` gets ``seed + i``; or one per
-                environment.
+            seed: ``None``; or an integer, with which environment ``i`` gets ``seed + i``; or a list
+                with one seed per environment.
             options: Passed to every environment, and again at its automatic resets. Gymnasium's
                 ``options={"reset_mask": mask}`` selects environments as ``env_ids`` does.
             env_ids: The environments to reset, ``None`` for all. An empty list does nothing, in
                 this method and all others.
-            out: As for :meth:`step`; takes the observations of all environments.
+            out: As for :meth:`step`; it receives the observations of all environments.
 
         Returns:
             The latest observations of all environments, and one info per environment, which is
@@ -149,7 +153,7 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         Raises:
             UsageError: A seed, an id or the mask is invalid.
             EnvError: An environment raised.
-            WorkerDied: A worker ended.
+            WorkerDied: A worker died.
         """
         return self._call(self._format.reset, self._begin_reset, seed, options, env_ids, out)
 
@@ -162,17 +166,17 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             actions: One action per environment, as a list or as a batch of arrays.
             env_ids: The environments to step, in ascending order, ``None`` for all. The result has
                 only these.
-            out: Arrays for the result, which are also returned: arrays of shape ``(n, *shape)``,
-                nested as observations are, take the observations; a step of a
-                :meth:`step_buffer` takes rewards and flags as well.
+            out: Where to write the result, which is also returned: arrays of shape
+                ``(n, *shape)``, nested as observations are, for the observations; or
+                ``buffer[t]`` of a :meth:`step_buffer`, also for rewards and flags.
 
         Raises:
             UsageError: Wrong number, shape or dtype of actions, or of ``out``; nothing was sent.
             BusyError: The last step of an environment was sent and not received.
             ResetNeededError: An environment was not reset, or raised; nothing was sent.
-            EnvError: An environment raised; several at once are an ``ExceptionGroup`` as well.
+            EnvError: An environment raised; several errors at once are an ``ExceptionGroup``, too.
             StepTimeout: The deadline passed.
-            WorkerDied: A worker ended.
+            WorkerDied: A worker died.
         """
         if env_ids is not None or self._ids is not None:
             env_ids = self._global(env_ids)
@@ -185,10 +189,10 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         return self._format.step(result) if self._format.converts else result
 
     def send(self, actions: Actions, env_ids: Sequence[int] | None = None) -> None:
-        """Begin a step of all environments, or some of them; :meth:`recv` returns the results.
+        """Start a step of all environments, or some of them; :meth:`recv` returns the results.
 
-        Until its result was received, an environment accepts no other step. Its resets, renders and
-        calls run after the step, whose result can still be received.
+        An environment accepts no other step until this one's result was received. It accepts
+        resets, renders and calls, which run after the step; the result can still be received.
 
         Args:
             actions: One action per environment, as for :meth:`step`.
@@ -206,24 +210,26 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None
     ) -> Batch[Observations, Rewards, Flags]:
-        """Wait until some of the sent environments have ended their step, and return them.
+        """Wait until some of the sent environments have finished their step; return their results.
 
         Args:
-            min_envs: How many to wait for, or all that are left if these are fewer.
-            max_envs: How many to return at most, oldest first; ``None`` for all that have ended.
-            timeout: Seconds after which to return what has ended, even if nothing has.
+            min_envs: How many environments to wait for; if fewer are in flight, all of them.
+            max_envs: How many to return at most, oldest first; ``None`` for all finished ones.
+            timeout: Seconds after which to return the finished ones, even if there are none.
 
         Raises:
             NothingSentError: There is no step that was sent and not received.
-            EnvError: An environment raised; the others stay for the next call.
-            StepTimeout: Environments missed the deadline; likewise.
-            WorkerDied: A worker ended; likewise.
+            EnvError: An environment raised; the next call returns other results.
+            StepTimeout: Environments missed the deadline; the next call returns other results.
+            WorkerDied: A worker died; the next call returns other results.
         """
         check_batch_size(min_envs, max_envs, timeout)
         end = None if timeout is None else time.monotonic() + timeout
         batch: Batch | None = None
         engine, waiter = self._engine, self._waiter
         with Uninterrupted():
+            # While this thread waits without the lock, another may receive the results that it
+            # waited for: then ``receive`` returns ``None``, and this thread waits again.
             while batch is None:
                 with waiter.lock:
                     receiver = engine.expect(self._ready, min_envs, end)
@@ -245,21 +251,21 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             try:
                 batch = self.recv(min_envs, max_envs, timeout)
             except NothingSentError:
-                return  # another thread took the last
+                return  # another thread received the last results
             yield batch
 
     def render(self, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Render all environments, or some of them: a frame each, in ascending order of ids.
+        """Render all environments, or some of them; return a frame of each, in the order of ids.
 
-        A frame is what the environment's ``render`` returns: an array for ``rgb_array`` and
-        ``depth_array``, a list of arrays for ``rgb_array_list``, a text for ``ansi``. Frames never
-        change. From a worker process, arrays are not copied: they are the memory that the worker
-        wrote into, in the memory order of the environment's own array. The worker reuses the memory
-        once the last array over it is gone.
+        A frame is the value that the environment's ``render`` returns: an array for ``rgb_array``
+        and ``depth_array``, a list of arrays for ``rgb_array_list``, a text for ``ansi``. Frames
+        never change. Arrays from a worker process are not copied: they are views of the memory that
+        the worker wrote into, in the memory order of the environment's array. The worker reuses
+        that memory once no array refers to it any more.
 
         Raises:
             EnvError: An environment raised.
-            WorkerDied: A worker ended.
+            WorkerDied: A worker died.
         """
         return self._call(list, self._engine.ask, Render(), self._global(env_ids))
 
@@ -270,7 +276,7 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     def get_attr(self, name: str) -> list[Any]:
         """Read an attribute of every environment or of a wrapper around it; dots are allowed.
 
-        Methods become functions that call them where the environments are.
+        For a method, the value is a function that calls the method where the environment runs.
 
         Raises:
             AttributeError: An environment does not have it.
@@ -293,7 +299,7 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         """Set an attribute that environments have; return whether any has it, if ``optional``.
 
         Raises:
-            AttributeError: Some lack it, to which a typo would add it silently.
+            AttributeError: Some environments lack it; a misspelt name would be added silently.
         """
         message = SetAttr(name, self._each(name, values), create=False)
         answers = self._call(list, self._engine.ask, message, self._ids)
@@ -302,14 +308,14 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             return True
         if optional and len(missing) == len(answers):
             return False
-        others = "" if len(missing) == len(answers) else "; it was set in the others"
+        others = "" if len(missing) == len(answers) else "; it was set in the other environments"
         raise AttributeError(
             f"environments {name_ids(missing)} have no attribute {name!r}: to add it to them,"
             f" call set_attr({name!r}, ...){others}{suggest(self, name)}"
         )
 
     def snapshot(self, env_ids: Sequence[int] | None = None) -> list[Snapshot]:
-        """Take the states of all environments, or some of them, as values.
+        """Return copies of the states of all environments, or some of them.
 
         Example:
             >>> import agym
@@ -322,16 +328,16 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             >>> bool((tried[0] == again[0]).all())
             True
 
-        The environments are not disturbed. The first snapshot of a kind of environment takes
-        longer: it makes two more of the kind, and proves with them that a copy does the same as its
-        original, bit for bit.
+        The environments do not change. The first snapshot of a kind of environment takes longer: it
+        makes two more environments, and tests with them that a copy behaves exactly as its
+        original.
 
         Returns:
-            A :class:`agym.Snapshot` for each, in ascending order of their ids.
+            A :class:`agym.Snapshot` for each, in ascending order of ids.
 
         Raises:
-            SnapshotError: The state of one cannot be copied; the message says why, and what to do.
-            ResetNeededError: One was not reset, or raised since.
+            SnapshotError: A state cannot be copied; the message says why, and what to do.
+            ResetNeededError: An environment was not reset, or raised since.
         """
         ids = parse_env_ids(self._global(env_ids), self._engine.num_envs)
         return self._call(partial(self._snapshots, ids), self._engine.snapshot, ids)
@@ -353,7 +359,7 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         Raises:
             UsageError: Wrong number of snapshots, or wrong ids.
             SnapshotError: A snapshot is of another kind of environment.
-            EnvError: It could not be restored; the environment must be reset or restored.
+            EnvError: Restoring failed; the environment must be reset or restored again.
         """
         return self._call(self._format.reset, self._begin_restore, snapshots, env_ids)
 
@@ -362,25 +368,25 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
 
         Raises:
             SnapshotError: The state of an environment cannot be copied.
-            ResetNeededError: One was not reset, or raised since.
-            UsageError: What they were made from, or their state, cannot be pickled, or the file
-                cannot be written.
+            ResetNeededError: An environment was not reset, or raised since.
+            UsageError: The arguments of :func:`agym.make`, or a state, cannot be pickled, or the
+                file cannot be written.
         """
         self._check_saved()
         self._recipe.save(path, self.snapshot())
 
     def restart(self, env_ids: Sequence[int] | None = None) -> list[int]:
-        """Replace environments, which must be reset then.
+        """Replace environments by new ones, which must be reset.
 
         Args:
             env_ids: The environments; ``None`` for those whose worker died or that were given up.
-                Environments that died with one of these are replaced too.
+                Environments of the same dead worker are replaced, too.
 
         Returns:
             The environments that were replaced.
 
         Raises:
-            BusyError: An operation of one of them is under way.
+            BusyError: An environment has an operation under way.
             EnvError: A constructor raised.
             WorkerDied: The worker died again.
         """
@@ -390,7 +396,7 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         return list(ticket.ids)
 
     def close(self) -> None:
-        """Close all environments and end all workers, by force if necessary. Idempotent."""
+        """Close all environments and stop all workers, by force if necessary. Idempotent."""
         self._close_all()
 
     def _close_all(self, *, fast: bool = False) -> None:
@@ -400,9 +406,11 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
             while self._pages:
                 self._pages.pop().close()
             with Uninterrupted():
+                # ``closing`` asks the workers to close, then terminates them, then kills them.
                 while measure := self._begin(next, closing, None):
                     waiter.wait(*measure)
                     error = measure[0].error
+                # Another thread may still be about to leave its sleep on the descriptors.
                 waiter.wait_until_unused()
                 self._life.release()
         if error is not None:
@@ -413,9 +421,10 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         while self._pages:
             self._pages.pop().close()
         waiter = self._waiter
-        if waiter.lock.acquire(timeout=LEAVE_SECONDS):  # never released
+        # The lock is never released, so that no daemon thread touches an engine that is closed.
+        if waiter.lock.acquire(timeout=LEAVE_SECONDS):
             close_quickly(self._engine)
-        else:  # a daemon thread is inside an environment and holds the lock
+        else:  # a daemon thread holds the lock, because it is stepping an environment
             waiter.abandon()
             self._life.discard()
 
@@ -425,7 +434,7 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         """Close; an error of the block takes precedence over errors of closing."""
         if self._life.released:
-            return  # Python may be tearing modules down, whose globals are gone
+            return  # at interpreter shutdown, the globals that closing needs may be gone
         # After Ctrl-C, SystemExit or a cancelled task, the program is about to end.
         fast = error is not None and not isinstance(error, Exception)
         with contextlib.suppress(*() if error is None else (AgymError,)):
@@ -435,8 +444,8 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
 
         def __await__(self) -> NoReturn:
             raise UsageTypeError(
-                "Envs, of agym.make, are ready at once, without `await`: use `with` and plain"
-                " calls, or take agym.make_async, whose calls are awaited"
+                "the environments of agym.make are used without `await`: use `with` and plain"
+                " calls, or make them with agym.make_async"
             )
 
         async def __aenter__(self) -> NoReturn:
@@ -468,7 +477,7 @@ class Envs(BaseEnvs[Observations, Actions, Rewards, Flags]):
 
 
 class Broadcast(EnvProxy):
-    """An object inside every environment, by its path; attributes are lists of values."""
+    """An object inside every environment; its attributes are lists of values."""
 
     def __init__(self, envs: Envs, path: str) -> None:
         self._envs = envs
@@ -489,7 +498,7 @@ class Broadcast(EnvProxy):
 
 
 class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: ignore[override]
-    """One environment of many: a ``gymnasium.Env``, which Gymnasium's wrappers accept.
+    """One environment of a batch, as a ``gymnasium.Env``; Gymnasium's wrappers accept it.
 
     Example:
         >>> import agym
@@ -500,9 +509,9 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         >>> reward
         1.0
 
-    With ``output="torch"`` or ``"jax"`` its observations are tensors or JAX arrays; its rewards and
-    flags are always numbers. ``env.gravity`` reads an attribute of the environment,
-    ``env.gravity = 1.6`` sets it, and ``with envs[0] as env:`` closes this environment alone.
+    With ``output="torch"`` or ``"jax"``, observations are tensors or JAX arrays; rewards and flags
+    are always plain numbers. ``env.gravity`` reads an attribute of the environment, and
+    ``env.gravity = 1.6`` sets it. ``with envs[0] as env:`` closes this environment alone.
 
     A type checker cannot derive the types of one observation and action from those of a batch.
     Annotate them: ``env: agym.EnvHandle[np.ndarray, int] = envs[0]``.
@@ -525,7 +534,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         return self._ask(Render())
 
     def snapshot(self) -> Snapshot:
-        """Take the environment's state as a value; see :meth:`Envs.snapshot`."""
+        """Return a copy of the environment's state; see :meth:`Envs.snapshot`."""
         envs = self._envs
         return envs._call(self._one_snapshot, envs._engine.snapshot, [self._id])
 
@@ -534,7 +543,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
         return self._envs._call(self._one_reset, self._begin_restore, snapshot)
 
     def branch(self, count: int | None = None, *, into: Sequence[int] | None = None) -> list[Self]:
-        """Let other environments continue from where this one is; return their handles.
+        """Put other environments into the state of this one; return their handles.
 
         Example:
             >>> import agym
@@ -546,14 +555,15 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
             True
 
         Args:
-            count: How many, by default all others: of the group, for a handle of :meth:`split`.
-            into: Which, by default the first others.
+            count: How many environments, by default all others (of the group, after
+                :meth:`Envs.split`).
+            into: Which environments, by default the first others.
 
         Returns:
-            A handle for each.
+            A handle for each branch.
 
         Raises:
-            UsageError: There are not as many.
+            UsageError: There are fewer other environments.
             SnapshotError: The state cannot be copied.
         """
         envs = self._envs
@@ -597,7 +607,7 @@ class EnvHandle(Handle, gymnasium.Env[EnvObservation, EnvAction]):  # type: igno
     # ---------------------------------------------------------------- for Gymnasium's wrappers
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether there is an attribute; its value is not sent here."""
+        """Whether there is an attribute; its value is not transferred."""
         arguments = (self._path + name,)
         return has_own(self, name) or bool(self._ask(Call(has_attribute, arguments)))
 

@@ -32,10 +32,10 @@ from agym.core.protocol.messages.operations import Close, Make, Step
 # 5 µs per worker.
 LOOK_SECONDS = 0.05
 
-# Waits for workers to start and to end are not counted.
+# Operations whose waits are not counted in the statistics: workers start and stop in them.
 UNCOUNTED = (Make, Close)
 
-# Let the event loop run at least this often, even if results are always there in time.
+# Let the event loop run at least this often, even if results always arrive in time.
 TURN_SECONDS = 1e-3
 
 
@@ -53,7 +53,7 @@ class SyncWaiter:
 
     Attributes:
         lock: Held while the engine is used. It is reentrant, for signal handlers and finalizers.
-        late: The latest operation that a caller gave up, at a timeout or by Ctrl-C.
+        late: The last operation whose caller stopped waiting, after a timeout or Ctrl-C.
     """
 
     late: Ticket | None = None
@@ -74,7 +74,7 @@ class SyncWaiter:
         abandon_in_forks(self)
 
     def abandon(self) -> None:
-        """Replace the lock in a forked child, where the thread that may hold it does not exist."""
+        """Replace the lock in a forked child, where the thread that holds it does not exist."""
         self.lock = threading.RLock()
         self._leader = self._asleep = None
         self._followers = []
@@ -82,7 +82,7 @@ class SyncWaiter:
     def wait(self, ticket: Ticket, seconds: float | None = None) -> None:
         """Wait until a ticket is done, or for some seconds."""
         end = None if seconds is None else time.monotonic() + seconds
-        begun = now = time.perf_counter()
+        started = now = time.perf_counter()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             with self.lock:
@@ -96,7 +96,7 @@ class SyncWaiter:
                     self._engine.poll_for(ticket)
             return ticket.done
 
-        waited = ticket.alone or not ready()  # the former has just been sent
+        waited = ticket.alone or not ready()  # no check for a lone step, which was just sent
         if waited:
             # While another thread leads, spinning would take the core that the leader needs.
             alone, spinning = self._leader is None, self._spinning
@@ -107,19 +107,19 @@ class SyncWaiter:
                 self._sleep(ticket, end)
             now = time.perf_counter()
             if alone:
-                spinning.note(begun, now, slept=slept, due=due(self._backend, begun, now))
+                spinning.note(started, now, slept=slept, due=due(self._backend, started, now))
             if ticket.kind not in UNCOUNTED:
-                self._traffic.waited += now - begun
+                self._traffic.waited += now - started
         hooks = self._hooks
         if hooks.all:
             if waited:
-                hooks.after_wait(ticket.message.name, begun, now, in_task=False)
+                hooks.after_wait(ticket.message.name, started, now, in_task=False)
             if hooks.holds and is_step_result(ticket):
                 with self._traffic.holding(), Interruptible():
                     hooks.hold(until(ticket, end))
 
     def waiting(self, ticket: Ticket, seconds: float | None = None) -> None:
-        """Do the same as :meth:`wait`, without being interrupted by signals in between."""
+        """Wait as :meth:`wait` does, with signal handlers deferred between sleeps."""
         with Uninterrupted():
             self.wait(ticket, seconds)
 
@@ -143,22 +143,30 @@ class SyncWaiter:
         backend, engine = self._backend, self._engine
         alarm = self._alarm = self._alarm or Bell()
         before, self._leader = self._leader, get_ident()
+        # While this thread sleeps, a follower may poll the engine and finish this ticket.
         ticket.on_done(self._wake)
         try:
             while True:
+                # Park before the poll: workers ring only for a parked caller. A step that finishes
+                # before the park is found by the poll, a later one rings. In the other order, a
+                # step that finishes in between would do neither, and this thread would sleep on.
                 backend.park(engine.envs_until_wake)
                 engine.poll_for(ticket)
                 seconds = sleep_limit(engine, end)
                 if ticket.done or seconds <= 0.0:
                     return
+                # Set while the lock is held: every thread that gets the lock during the sleep
+                # knows what this thread sleeps on, and that it must ring the alarm.
                 self._asleep = backend.waitables()
                 descriptors = {**self._asleep, alarm.descriptor: EVENT_READ}
-                held = self.lock._release_save()
+                # Release all levels of the reentrant lock, or no other thread could run: in a
+                # signal handler, the interrupted call may hold it, too.
+                lock_state = self.lock._release_save()
                 try:
                     with Interruptible():
                         ready = sleep_on(descriptors, seconds)
                 finally:
-                    self.lock._acquire_restore(held)
+                    self.lock._acquire_restore(lock_state)
                     self._asleep = None
                 if self._alarm is not alarm:
                     return  # a signal handler has closed everything
@@ -171,8 +179,8 @@ class SyncWaiter:
             self._leader = before
             ticket.remove_callback(self._wake)
             if before is not None and self._alarm is alarm:
-                # In a signal handler: the sleep that it interrupted goes on, and nobody rings for
-                # it any more.
+                # This ran in a signal handler, which interrupted this thread's own sleep. That
+                # sleep goes on, but the backend is unparked, so no worker would ring for it.
                 alarm.ring()
 
     def _follow(self, ticket: Ticket, end: float | None) -> None:
@@ -180,9 +188,11 @@ class SyncWaiter:
         turn = threading.Condition(self.lock)
         ticket.on_done(turn.notify)
         self._followers.append(turn)
+        # This thread may have started a worker: the leader must sleep on its descriptor too.
         if self._backend.waitables() != self._asleep:
             self._wake()
-        # The leader may have gone to sleep for more environments than this ticket has.
+        # The leader may sleep until more environments have finished than this ticket waits for.
+        # Park for one environment, then poll, in this order as in ``_lead``.
         self._backend.park()
         self._engine.poll()
         try:
@@ -207,6 +217,7 @@ class SyncWaiter:
         Every ticket must be done.
         """
         with self.lock:
+            # The leader's ticket is done, too: once awake, it leaves, and notifies the followers.
             turn = threading.Condition(self.lock)
             self._followers.append(turn)
             while self._leader is not None and self._leader != get_ident():
@@ -231,33 +242,35 @@ def close_quickly(engine: Engine) -> None:
 
 
 def sleep_limit(engine: Engine, end: float | None = None) -> float:
-    """Expire late calls; return for how many seconds to sleep at most before that is due again."""
+    """Expire late calls; return how many seconds to sleep at most before the next check."""
     limits = [RECHECK_SECONDS, engine.expire(), None if end is None else end - time.monotonic()]
     return min(limit for limit in limits if limit is not None)
 
 
-def due(backend: Pool, begun: float, now: float) -> float:
-    """Return when a wait was due to end, by ``perf_counter``; 0 if that makes no difference."""
-    return backend.finished_at() if now - begun > LATE_SECONDS else 0.0
+def due(backend: Pool, started: float, now: float) -> float:
+    """Return when a wait could have ended, by ``perf_counter``; 0 for a wait too short to ask."""
+    return backend.finished_at() if now - started > LATE_SECONDS else 0.0
 
 
 def is_step_result(ticket: Ticket) -> bool:
-    """Whether a ticket has the result of steps, which hooks may hold back; errors are not."""
+    """Whether a ticket has the result of steps, which hooks may delay; they never delay errors."""
     return ticket.done and ticket.kind in (Step, Receive) and ticket.error is None
 
 
 def until(ticket: Ticket, end: float | None = None) -> float | None:
-    """Return when to stop holding a result back; ``recv`` has a time of its own."""
+    """Return when hooks must release a result: the deadline of a ``recv``, otherwise ``end``."""
     return ticket.deadline if ticket.kind is Receive else end
 
 
 class AsyncWaiter:
-    """Waits on the running event loop, which runs other tasks meanwhile.
+    """Waits on the running event loop, which runs other tasks during that time.
+
+    Only the loop's thread uses the engine. Other tasks run at each ``yield`` and nowhere else.
 
     Attributes:
-        hooks: The hooks; while there are any, :meth:`wait` is needed for a ticket that is done.
-        turn_at: When the loop must turn at the latest, even if results are always there in time.
-        lock: A lock in name only: one thread uses the engine.
+        hooks: The hooks. While there are any, :meth:`wait` must be called even if a ticket is done.
+        turn_at: When the loop must run other tasks, even if results always arrive in time.
+        lock: A null context, in the place of :class:`SyncWaiter`'s lock.
     """
 
     lock = nullcontext()
@@ -266,7 +279,7 @@ class AsyncWaiter:
         self._engine = engine
         self._backend = engine.backend
         self._spinning = self._backend.spinning
-        self._spinning.limit = SPIN_SECONDS  # the loop has other things to do
+        self._spinning.limit = SPIN_SECONDS  # because the loop has other tasks to run
         self.hooks = engine.hooks
         self._traffic = engine.traffic
         self._look_at = 0.0
@@ -280,7 +293,7 @@ class AsyncWaiter:
     @types.coroutine
     def wait(self, ticket: Ticket) -> Generator[Any, None, None]:
         """Wait until a ticket is done."""
-        begun = now = time.perf_counter()
+        started = now = time.perf_counter()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             self._engine.look_after()
@@ -294,17 +307,17 @@ class AsyncWaiter:
         waited = not ready()
         if waited:
             self._spinning.learn()
-            slept = not (yield from self._spin(ticket, ready, begun + SPIN_SECONDS))
+            slept = not (yield from self._spin(ticket, ready, started + SPIN_SECONDS))
             if slept:
                 yield from self._sleep(ticket)
             now = time.perf_counter()
-            self._spinning.note(begun, now, slept=slept, due=due(self._backend, begun, now))
+            self._spinning.note(started, now, slept=slept, due=due(self._backend, started, now))
             if ticket.kind not in UNCOUNTED:
-                self._traffic.waited += now - begun
+                self._traffic.waited += now - started
         hooks = self.hooks
         if hooks.all:
             if waited:
-                hooks.after_wait(ticket.message.name, begun, now, in_task=True)
+                hooks.after_wait(ticket.message.name, started, now, in_task=True)
             if hooks.holds and is_step_result(ticket):
                 with self._traffic.holding():
                     yield from hooks.holding(until(ticket))
@@ -313,7 +326,7 @@ class AsyncWaiter:
         elif now > self.turn_at:
             yield from self.let_loop_turn()
 
-    waiting = wait  # as :class:`SyncWaiter` names what plug-ins call
+    waiting = wait  # the name that plug-ins use, as in :class:`SyncWaiter`
 
     @types.coroutine
     def let_loop_turn(self) -> Generator[Any, None, None]:
@@ -324,7 +337,7 @@ class AsyncWaiter:
     def _spin(
         self, ticket: Ticket, ready: Callable[[], bool], end: float
     ) -> Generator[Any, None, bool]:
-        """Spin, for ``HOLD_SECONDS`` in one go, then with a turn of the loop between two polls."""
+        """Spin: first ``HOLD_SECONDS`` without a break, then with other tasks between two polls."""
         if not self._backend.watchable:
             return False
         if self._spinning.spin(ready, HOLD_SECONDS):
@@ -337,7 +350,7 @@ class AsyncWaiter:
         return False
 
     def ready(self, ticket: Ticket) -> bool:
-        """Take in completions, and return whether a ticket is done."""
+        """Poll for completions, and return whether a ticket is done."""
         self._engine.poll_for(ticket)
         return ticket.done
 
@@ -354,7 +367,8 @@ class AsyncWaiter:
             if not woken.done():
                 woken.set_result(None)
 
-        # A cancelled await stays counted until its ticket is done. A spurious wake-up is harmless.
+        # A cancelled await stays counted as a sleeper until its ticket is done. The backend stays
+        # parked longer than necessary, and a superfluous wake-up is harmless.
         ticket.on_done(wake)
         self._traffic.lag.follow(loop)
         self._sleepers += 1
@@ -362,7 +376,11 @@ class AsyncWaiter:
         yield from woken
 
     def _park(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Arrange to be woken, and take in completions that came just before."""
+        """Arrange to be woken, and poll for completions that arrived before that.
+
+        Park before the poll: a completion before the park is found by the poll, and a later one
+        wakes the loop. The poll may finish the last ticket, whose ``wake`` unparks the backend.
+        """
         self._parked = True
         self._backend.park(self._engine.envs_until_wake)
         self._engine.poll()
@@ -409,7 +427,7 @@ class AsyncWaiter:
         except NotImplementedError:  # asyncio's default loop on Windows
             ring = partial(_wake_on, loop, weakref.ref(self))
             self._backend.on_ring(ring)
-            ring()  # a completion may have come just before
+            ring()  # because a completion may have arrived before the callback was set
         self._watched = dict(wanted)
 
     def stop_watching(self) -> None:
@@ -424,11 +442,12 @@ class AsyncWaiter:
 
 
 def _wake_on(loop: asyncio.AbstractEventLoop, reference: weakref.ref[AsyncWaiter]) -> None:
-    """Wake a waiter, which is not kept alive, from any thread."""
+    """Wake a waiter from any thread, without keeping it alive."""
 
     def wake() -> None:
+        # This runs later, in the loop's thread: the waiter may be gone, or its descriptors closed.
         waiter = reference()
-        if waiter is not None and waiter._watched:  # until its descriptors are closed
+        if waiter is not None and waiter._watched:
             waiter._wake()
 
     with suppress(RuntimeError):  # the loop is closed

@@ -1,4 +1,4 @@
-"""Command group that prints agym's errors as one sentence and sets the exit code."""
+"""The command group of ``agym``, which handles errors and output."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from agym.errors import AgymError, AgymErrorGroup, UsageError
 
 
 class Commands(TyperGroup):
-    """Command group that prints agym's errors as one sentence and sets the exit code."""
+    """Prints agym's errors as one sentence, and sets the exit code."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")  # for encodings that lack a character
+                stream.reconfigure(errors="replace")  # some encodings lack a character
         try:
             return super().main(*args, **options)
         except OSError:
             try:
-                sys.stdout.write("\n")  # whether it is this that cannot be written
+                sys.stdout.write("\n")  # test whether the error is about the output
                 sys.stdout.flush()
             except OSError as error:
-                sys.stdout = None  # or Python would try again as it exits
+                sys.stdout = None  # or Python would flush it again at exit
                 _complain(f"the output cannot be written: {error.strerror}")
                 sys.exit(1)
             raise

@@ -1,7 +1,7 @@
-"""Consoles of the commands, which print text as it is instead of parsing rich's markup.
+"""Consoles of the commands; they print text as it is, without rich's markup.
 
-Rich takes ``[sb3]`` in ``agym-envs[sb3]`` for a style and drops it. Every command therefore makes
-its console and the text columns of its progress bars here.
+Rich would treat ``[sb3]`` in ``agym-envs[sb3]`` as a style and drop it. Every command therefore
+makes its console and the text columns of its progress bars here.
 """
 
 from __future__ import annotations

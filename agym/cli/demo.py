@@ -17,10 +17,10 @@ from agym.cli.console import console, text_column
 from agym.cli.options import WITH_WORKERS, NumEnvs
 from agym.core._system.cpus import available_cores
 
-# One step takes about 25 µs, enough that processes help on any machine with two cores.
+# A step takes about 25 µs, so that processes are faster on any machine with two cores.
 DEFAULT_ENV = "Acrobot-v1"
 
-# Bars are redrawn between steps, outside of the timed part.
+# How often the bars are redrawn: between steps, outside of the timed part.
 DRAW_SECONDS = 0.1
 
 # Random actions are sampled beforehand and reused.
@@ -47,7 +47,7 @@ class DemoResult:
 
     Attributes:
         backend: Name of the backend.
-        workers: ``None`` where the caller's process steps.
+        workers: Number of workers; ``None`` if this process steps the environments.
         startup: Seconds until the environments were ready to step.
         rate: Environment steps per second.
     """
@@ -97,28 +97,28 @@ def run(
 ) -> DemoResult:
     """Make the environments, step them with a progress bar, and close them."""
     bar = progress.add_task(backend, total=steps * num_envs)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with make(
         env, num_envs, backend=backend, workers=workers, autoreset="next_step", output="array"
     ) as envs:
         envs.reset(seed=0)
-        startup = time.perf_counter() - begun
+        startup = time.perf_counter() - started
         envs.action_space.seed(0)
         actions = [envs.action_space.sample() for _ in range(ACTION_BATCHES)]
         seconds, done = 0.0, 0
         while done < steps:
-            begun = now = time.perf_counter()
-            while done < steps and now - begun < DRAW_SECONDS:
+            started = now = time.perf_counter()
+            while done < steps and now - started < DRAW_SECONDS:
                 envs.step(actions[done % ACTION_BATCHES])
                 done += 1
                 now = time.perf_counter()
-            seconds += now - begun
+            seconds += now - started
             progress.update(bar, completed=done * num_envs, refresh=True)
     return DemoResult(backend, workers, startup, steps * num_envs / seconds)
 
 
 def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Table:
-    """Return a table with a row per result; speeds are relative to the first."""
+    """Return a table with a row per result; speeds are relative to the first result."""
     shown = Table(title=f"{env} ×{num_envs}, {steps} random steps each")
     shown.add_column("backend")
     for name in ("workers", "steps per second", "speed", "start-up"):
@@ -135,9 +135,9 @@ def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Tab
 
 
 def verdict(env: str, num_envs: int, results: list[DemoResult]) -> str:
-    """Return one sentence: which backend won, and how to use it."""
+    """Return one sentence: which backend is faster, and how to use it."""
     slower, faster = sorted(results, key=lambda result: result.rate)
     return (
-        f"{faster.backend} won, {faster.rate / slower.rate:.2f} times as fast as {slower.backend}:"
-        f' use it with agym.make("{env}", {num_envs}, backend="{faster.backend}").'
+        f"{faster.backend} is {faster.rate / slower.rate:.2f} times as fast as {slower.backend}."
+        f' Use agym.make("{env}", {num_envs}, backend="{faster.backend}").'
     )

@@ -1,4 +1,4 @@
-"""``agym plan``: show which backend suits an environment, and why."""
+"""``agym plan``: show which backend is best for an environment, and why."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def plan_command(
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify", help="Also measure every backend with all environments.", show_default="off"
+            "--verify", help="Also run all environments on every backend.", show_default="off"
         ),
     ] = False,
     loop: Annotated[
         bool,
         typer.Option(
-            "--async", help="Plan for make_async: nothing may block its loop.", show_default="off"
+            "--async", help="Plan for make_async: never block its event loop.", show_default="off"
         ),
     ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of workers.", show_default="any number")
     ] = None,
 ) -> None:
-    """Measure one environment, predict the time of a batch on every backend, and choose one."""
+    """Measure one environment, predict the time per batch of each backend, and choose one."""
     with Progress(
         text_column("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(stderr=True), auto_refresh=False, transient=True,
@@ -51,9 +51,9 @@ def plan_command(
         progress.add_task(f"measuring {env}", total=None)
         progress.refresh()
         try:
-            found = plan(env, num_envs, blocking=not loop, workers=workers, verify=verify)
+            result = plan(env, num_envs, blocking=not loop, workers=workers, verify=verify)
         except (UsageError, MissingExtraError):
             raise
         except Exception as error:
             raise UsageError(f"{env} cannot be measured: {str(error) or repr(error)}") from error
-    console().print(str(found), soft_wrap=True, highlight=False)
+    console().print(str(result), soft_wrap=True, highlight=False)

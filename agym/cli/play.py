@@ -29,21 +29,26 @@ def play_command(
     keys: Annotated[
         str | None,
         typer.Option(
-            help="Keys and their actions: 'a=0 left=1'; several at once: 'a+w=2'.",
-            show_default="the environment's own, or its actions' numbers",
+            help="Keys and their actions: 'a=0 left=1'; for several keys at once: 'a+w=2'.",
+            show_default="the environment's keys, or the digits",
         ),
     ] = None,
     noop: Annotated[
-        str | None, typer.Option(help="Action when no key is down.", show_default="0")
+        str | None, typer.Option(help="Action while no key is pressed.", show_default="0")
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Step only while a key is down.", show_default="off")
+        bool, typer.Option("--wait", help="Step only while a key is pressed.", show_default="off")
     ] = False,
     fps: Annotated[
         float | None,
-        typer.Option(min=0.1, callback=finite, help="Steps per second.", show_default="its own"),
+        typer.Option(
+            min=0.1,
+            callback=finite,
+            help="Steps per second.",
+            show_default="the environment's render_fps",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed.", show_default="at random")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed.", show_default="random")] = None,
     port: Port = 0,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
@@ -51,7 +56,7 @@ def play_command(
 ) -> None:
     """Play an environment with the keyboard, on a page in the browser.
 
-    The page lists the keys. Play starts when the page is opened and ends with Ctrl-C.
+    The page lists the keys. The game starts when the page is opened; Ctrl-C stops it.
     """
     find_spec(env)
 
@@ -77,10 +82,10 @@ def play_command(
     run(play())
 
 
-async def _ask(envs: Any, what: str) -> Any:
-    """Return what the environment's ``get_{what}`` returns; ``None`` if it has no such method."""
+async def _ask(envs: Any, name: str) -> Any:
+    """Call the environment's ``get_{name}``; return ``None`` if there is no such method."""
     try:
-        (answer,) = await envs.call(f"unwrapped.get_{what}")
+        (answer,) = await envs.call(f"unwrapped.get_{name}")
     except Exception:
         return None
     return answer

@@ -40,7 +40,7 @@ def record_command(
             max=MAX_FPS,
             callback=finite,
             help="Frames per second.",
-            show_default="their own",
+            show_default="the environment's render_fps",
         ),
     ] = None,
     scale: Annotated[
@@ -50,12 +50,12 @@ def record_command(
             max=MAX_SCALE,
             callback=finite,
             help="Scale factor.",
-            show_default="fits 1920 × 1080",
+            show_default="fits into 1920 × 1080",
         ),
     ] = None,
     columns: Annotated[
         int | None,
-        typer.Option(min=1, help="Environments per row.", show_default="as a square"),
+        typer.Option(min=1, help="Environments per row.", show_default="about a square"),
     ] = None,
     labels: Annotated[
         bool, typer.Option("--labels", help="Number the environments.", show_default="off")
@@ -73,7 +73,7 @@ def record_command(
     paths = [output] if not single else paths_of(output, range(num_envs))
     for path in paths:
         check_path(path)
-    # Not "auto", which weighs steps: drawing takes longer than most, and needs processes.
+    # Not "auto", which measures steps: drawing takes longer than most steps, and needs processes.
     backend: BackendName = WITH_WORKERS if workers or num_envs > 1 else "serial"
     with (
         Progress(
@@ -90,7 +90,8 @@ def record_command(
         envs.action_space.seed(seed)
         envs.reset(seed=seed)
         frames = envs.render()
-        mosaic(frames[:1] if single else frames, columns, scale=scale)  # refuses what is too large
+        # Refuses a picture that is too large, before the first step.
+        mosaic(frames[:1] if single else frames, columns, scale=scale)
         with record(
             envs, output, fps=fps, every=every, mosaic=not single, columns=columns,
             labels=labels, scale=scale, drop=False,
@@ -99,8 +100,9 @@ def record_command(
                 envs.step(envs.action_space.sample())
                 progress.advance(bar)
             progress.update(bar, description="finishing the file")
-    more = f" (and {num_envs - 1} more)" if single and num_envs > 1 else ""
+    more = f" and {num_envs - 1} more files" if single and num_envs > 1 else ""
+    envs_text = env if num_envs == 1 else f"{num_envs} environments ({env})"
     console().print(
-        f"{paths[0]}{more}: {recording.frames} pictures of {num_envs} {env}",
+        f"wrote {paths[0]}{more}: {recording.frames} frames of {envs_text}",
         soft_wrap=True, highlight=False,
     )  # fmt: skip

@@ -2,11 +2,11 @@
 
 Exit codes::
 
-    exit code 0     reproduced
-              1     hangs in C code that never returns to Python; its stack is shown
-              2     the file cannot be rerun
-              3     not reproduced
-    a signal's      reproduced: the process died as the worker did
+    0         reproduced
+    1         hangs in C code that never returns to Python; the stack is shown
+    2         the file cannot be rerun
+    3         not reproduced
+    a signal  reproduced: the process died as the worker did
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ def rerun(
         typer.Option(min=0.001, callback=finite, help="Seconds after which a step counts as hung."),
     ] = 10.0,
 ) -> None:
-    """Reproduce one environment's failure in this process, from its capsule.
+    """Reproduce the failure of an environment in this process, from its capsule.
 
-    Opening a capsule runs code from it: only open capsules you trust.
+    A capsule can run any code when it is opened: only open capsules you trust.
 
     Exit code 0: reproduced; 3: not reproduced; 2: the file cannot be rerun.
 
     A failure that killed the worker kills this process by the same signal.
 
-    A hang in C code that never returns to Python ends with 1 and shows its stack.
+    A hang in C code that never returns to Python has exit code 1, and its stack is shown.
     """
     capsule = read_capsule(file)
     console().print(table(capsule))
     if capsule.factory is None:
         raise UsageError(f"{file} cannot be rerun: {'; '.join(capsule.missing)}")
-    for lack in lacks(capsule):
-        _warn(lack)
+    for warning in lacks(capsule):
+        _warn(warning)
     reporter = _Reporter(capsule, debug, timeout)
     watch = Watch(reporter.after_step, reporter.last, reporter.ended, reporter.stuck, timeout)
     if capsule.fault.kind == "died":
@@ -99,7 +99,7 @@ class _Reporter:
         self._capsule = capsule
         self._debug = debug
         self._timeout = timeout
-        self._begun = self._drawn = time.monotonic()
+        self._started_at = self._drawn = time.monotonic()
         self._shown = False
         columns = text_column("actions"), BarColumn(), MofNCompleteColumn()
         self._bar = Progress(
@@ -109,7 +109,7 @@ class _Reporter:
 
     def after_step(self, steps: int) -> None:
         now = time.monotonic()
-        if now - self._begun > QUICK_SECONDS and now - self._drawn > DRAW_SECONDS:
+        if now - self._started_at > QUICK_SECONDS and now - self._drawn > DRAW_SECONDS:
             self._drawn = now
             self._shown = True
             self._bar.start()
@@ -121,13 +121,13 @@ class _Reporter:
             self._bar.stop()
 
     def last(self) -> None:
-        """Announce the operation that failed; it is the caller's next line."""
+        """Announce the operation that failed: the next line of the calling frame runs it."""
         self.stop_bar()
         kind, operation = self._capsule.fault.kind, self._capsule.fault.operation
         if kind == "timeout":
-            _warn(f"now comes the {operation} that hung: waiting {self._timeout:g} s for it")
+            _warn(f"running the {operation} that hung, for up to {self._timeout:g} s")
         elif kind == "died" and self._debug:
-            _warn(f"the next line is the {operation} that died: s steps into it, c lets it happen")
+            _warn(f"the next line runs the {operation} that died: s steps into it, c continues")
             frame = sys._getframe().f_back
             pdb.Pdb().set_trace(frame)
         elif kind == "died":
@@ -135,7 +135,7 @@ class _Reporter:
         sys.stdout.flush()
 
     def ended(self, ending: Ending) -> None:
-        """Report the result, and open the debugger if asked for."""
+        """Report the result, and open the debugger if ``--pdb`` was given."""
         self.stop_bar()
         error = ending.error
         where = None if error is None else _skip_our_frames(error.__traceback__)
@@ -143,20 +143,20 @@ class _Reporter:
             lines = traceback.format_exception(type(error), error, where)
             _warn("".join(traceback.format_tb(where) if isinstance(error, Hang) else lines), "")
         if not is_reproduced(self._capsule, ending) and self._capsule.fault.traceback:
-            _warn(f"What it was then:\n\n{self._capsule.fault.traceback}", "")
+            _warn(f"The recorded failure:\n\n{self._capsule.fault.traceback}", "")
         _say(verdict(self._capsule, ending, self._timeout))
         if self._debug and where is not None and not isinstance(error, bdb.BdbQuit):
             pdb.post_mortem(where)
 
     def stuck(self, operation: str, frame: FrameType) -> None:
-        """Report a hang that cannot be interrupted, so that no debugger can open either."""
+        """Report a hang that cannot be interrupted; a debugger cannot open then, either."""
         _warn("".join(traceback.format_stack(frame)), "")
         _say(verdict(self._capsule, Ending(Hang(), operation, 0, True), self._timeout))
         sys.stdout.flush()
 
 
 def is_reproduced(capsule: Capsule, ending: Ending) -> bool:
-    """Return whether it failed as recorded: same exception or a hang, in the same operation."""
+    """Return whether the environment failed as recorded: the same exception, or a hang."""
     fault, error = capsule.fault, ending.error
     if error is None or not ending.last:
         return False
@@ -170,38 +170,39 @@ def verdict(capsule: Capsule, ending: Ending, timeout: float) -> str:
     fault, error = capsule.fault, ending.error
     name = f"environment {fault.env_id}"
     if isinstance(error, bdb.BdbQuit):
-        return f"NOT reproduced: the debugger was left before the {fault.operation} that failed"
+        return f"NOT reproduced: the debugger quit before the {fault.operation} that failed"
     if error is None:
-        return f"NOT reproduced: {name} did all of it without failing; it was {fault.error}"
+        return f"NOT reproduced: {name} did not fail; the recorded failure is: {fault.error}"
     if isinstance(error, Hang):
-        what = f"hangs in {ending.operation}, for more than {timeout:g} s"
+        failure = f"hangs in {ending.operation}, for more than {timeout:g} s"
     else:
-        what = f"raised {describe_error(error)} in {ending.operation}"
+        failure = f"raised {describe_error(error)} in {ending.operation}"
     if is_reproduced(capsule, ending):
-        return f"reproduced: {name} {what}"
+        return f"reproduced: {name} {failure}"
     place = "" if ending.last else f", after {ending.steps} of {len(capsule.actions)} actions"
-    return f"NOT reproduced: {name} {what}{place}; it was {fault.error} in {fault.operation}"
+    recorded = f"the recorded failure is: {fault.error} in {fault.operation}"
+    return f"NOT reproduced: {name} {failure}{place}; {recorded}"
 
 
 def lacks(capsule: Capsule) -> list[str]:
     """Return the reasons why the rerun may differ from the recording, a sentence each."""
-    sentences = [f"the capsule lacks {lack}" for lack in capsule.missing]
+    sentences = [f"the capsule lacks {part}" for part in capsule.missing]
     if not capsule.complete and not sentences:
         sentences.append(
-            "the capsule lacks how the episode began (it had more actions than replay_limit, or its"
-            " reset was not recorded)"
+            "the capsule lacks the start of the episode (the episode had more actions than"
+            " replay_limit, or its reset was not recorded)"
         )
     if sentences:
         sentences.append("so the failure cannot be reproduced exactly")
     here = versions()
     for name, old in capsule.versions.items():
         if old != here[name]:
-            sentences.append(f"it was written with {name} {old}, and this is {here[name]}")
+            sentences.append(f"it was written with {name} {old}, but {here[name]} is installed")
     return sentences
 
 
 def table(capsule: Capsule) -> Table:
-    """Return a table of what the capsule holds."""
+    """Return a table of the capsule's contents."""
     fault, start = capsule.fault, capsule.start
     reset = f"seed {start.seed}" if start.rng is None else "state of its random numbers"
     rows: dict[str, Any] = {
@@ -219,7 +220,7 @@ def table(capsule: Capsule) -> Table:
 
 
 def _skip_our_frames(where: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that is in the environment's code, if any."""
+    """Return the part of a traceback that is in the environment's code, if there is any."""
     outer = where
     while outer is not None:
         after = outer.tb_next

@@ -1,4 +1,4 @@
-"""``agym serve``: serve environments to OpenEnv's clients and to other agyms."""
+"""``agym serve``: serve environments to OpenEnv clients and ``agym.openenv``."""
 
 from __future__ import annotations
 
@@ -37,25 +37,26 @@ agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
 
 # The client that has these arguments; openenv-core 0.3 has no `headers=`.
 OPENENV = 'pip install "openenv>=0.10"'
-# The live line is drawn so often per second.
+# How often the live line is drawn, per second.
 REFRESHES = 2
 
 
 def serve_command(
     env: Annotated[str, typer.Argument(help="Id of the environment.")],
     num_envs: NumEnvs = 16,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.")] = 8000,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")
     ] = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="AGYM_SERVE_TOKEN", help="What clients must send.", show_default="at random"
+            envvar="AGYM_SERVE_TOKEN", help="Token that clients must send.", show_default="random"
         ),
     ] = None,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Serve whoever connects.", show_default="off")
+        bool,
+        typer.Option("--no-token", help="Accept clients without a token.", show_default="off"),
     ] = False,
     backend: Annotated[
         BackendName, typer.Option(help="Where environments run, as in agym.make.")
@@ -66,7 +67,7 @@ def serve_command(
     timeout: Annotated[
         float | None,
         typer.Option(
-            callback=finite, help="Seconds that one reset or step may take.", show_default="any"
+            callback=finite, help="Seconds that a reset or step may take.", show_default="no limit"
         ),
     ] = None,
     idle: Annotated[
@@ -74,16 +75,16 @@ def serve_command(
         typer.Option(
             min=0,
             callback=finite,
-            help="Seconds after which a silent session ends; 0 for never.",
+            help="Seconds after which an idle session ends; 0 for never.",
         ),
     ] = 300,
 ) -> None:
-    """Serve environments by OpenEnv's protocol, one for each session.
+    """Serve environments by OpenEnv's protocol, one per session.
 
-    It ends with Ctrl-C.
+    Ctrl-C stops the server.
     """
     if token is not None and no_token:
-        raise UsageError("--token and --no-token exclude each other")
+        raise UsageError("--token and --no-token can't be used together")
     find_spec(env)
     server = serve(
         env, num_envs, port=port, host=host, token=not no_token if token is None else token,
@@ -94,7 +95,7 @@ def serve_command(
 
 
 async def show(server: Server, host: str) -> None:
-    """Serve until Ctrl-C, or until the system asks to end, as a container's does."""
+    """Serve until Ctrl-C, or SIGTERM, which stops a container."""
     ended = asyncio.Event()
     with suppress(NotImplementedError):  # Windows has no such signal
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
@@ -122,7 +123,7 @@ class Printer(logging.Handler):
 
 @contextmanager
 def faults_printed(screen: Console) -> Iterator[None]:
-    """Print what the server logs of its environments, without what aiohttp logs of requests.
+    """Print the server's log of its environments, without aiohttp's log of requests.
 
     A thread prints it, so that a blocked terminal (Ctrl-S) does not block sessions.
     """
@@ -142,8 +143,8 @@ def faults_printed(screen: Console) -> Iterator[None]:
 async def draw(server: Server, screen: Console, ended: asyncio.Event) -> None:
     """Show the live line.
 
-    The statistics are read on the server's event loop, where its environments are. The thread that
-    draws may be held up by the terminal, as by Ctrl-S, which holds up no session then.
+    The statistics are read on the event loop, where the environments run. Rich's thread draws, so
+    that a blocked terminal (Ctrl-S) does not block sessions.
     """
     text = line(server)
     with Live(get_renderable=lambda: text, console=screen, transient=True,
@@ -160,25 +161,25 @@ def welcome(server: Server, host: str) -> str:
     token = server.token
     lines = [
         f"serving {server.url}   sessions at {server.url.replace('http', 'ws', 1)}/ws",
-        f"token   {token}" if token else "no token: whoever can reach this address can connect",
+        f"token   {token}" if token else "no token: anyone who can reach this address can connect",
         "",
         f"agym    agym.openenv({server.url!r}{f', token={token!r}' if token else ''})",
     ]
     if host in LOOPBACK:
-        lines.insert(1, "on all addresses: elsewhere, take this machine's name for the host")
+        lines.insert(1, "on all addresses; on other machines, replace the host by this one's name")
     headers = f', headers={{"Authorization": "Bearer {token}"}}' if token else ""
     lines += [
         f'OpenEnv GenericEnvClient(base_url="{server.url}"{headers})  # {OPENENV}',
         "",
-        "Ctrl-C ends it",
+        "Press Ctrl-C to stop.",
     ]
     return "\n".join(lines)
 
 
 def line(server: Server) -> Text:
-    """Return what the server is doing, as one line."""
+    """Return the server's statistics in one line."""
     stats = server.stats()
     return Text(
         f"{stats.sessions:,} of {stats.num_envs:,} sessions, {stats.served:,} so far,"
-        f" {stats.refused:,} turned away, {stats.steps:,} steps"
+        f" {stats.refused:,} refused, {stats.steps:,} steps"
     )

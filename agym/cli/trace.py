@@ -1,4 +1,4 @@
-"""``agym trace``: summarize what overlapped in a recorded timeline, and draw it."""
+"""``agym trace``: summarize how much a recorded timeline overlaps, and draw it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ agym trace run.json -o run.png
 
 
 def trace_command(
-    file: Annotated[Path, typer.Argument(help="Timeline that agym.trace wrote.")],
+    file: Annotated[Path, typer.Argument(help="Timeline written by agym.trace.")],
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
-            help="Draw the timeline into this PNG file.",
+            help="PNG file to draw the timeline into.",
             show_default="not drawn",
         ),
     ] = None,
 ) -> None:
-    """Summarize what overlapped in a timeline; open the file itself in https://ui.perfetto.dev."""
+    """Summarize how much a timeline overlaps; view the file in https://ui.perfetto.dev."""
     if output is not None:
         if output.suffix.lower() != ".png":
             raise UsageError(f"path={str(output)!r} must end in .png")
@@ -46,4 +46,4 @@ def trace_command(
     out = console()
     out.print(str(measure(spans)), soft_wrap=True, highlight=False)
     if output is not None:
-        out.print(f"drawn into {output}", soft_wrap=True, highlight=False)
+        out.print(f"wrote {output}", soft_wrap=True, highlight=False)

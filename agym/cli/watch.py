@@ -40,7 +40,7 @@ def watch_command(
         str | None,
         typer.Option(
             help="module:function that maps a batch of observations to a batch of actions.",
-            show_default="at random",
+            show_default="random actions",
         ),
     ] = None,
     speed: Annotated[
@@ -49,7 +49,7 @@ def watch_command(
             min=0,
             callback=finite,
             help="Steps per second; 0 for no limit.",
-            show_default="their own",
+            show_default="the environment's render_fps",
         ),
     ] = None,
     fps: Annotated[
@@ -74,7 +74,7 @@ def watch_command(
 ) -> None:
     """Step environments and show them on a page in the browser.
 
-    Stepping starts when the page is opened and ends with Ctrl-C.
+    Stepping starts when the page is opened; Ctrl-C stops it.
     """
     find_spec(env)
     act = None if policy is None else load(policy)
@@ -101,7 +101,9 @@ def watch_command(
 
 async def welcome(page: AsyncPage, *, opens: bool) -> None:
     """Print the page's address and wait until it is opened."""
-    console().print(f"{page.url}\nopen this in a browser; Ctrl-C ends it", soft_wrap=True)
+    console().print(
+        f"{page.url}\nOpen this page in a browser. Press Ctrl-C to stop.", soft_wrap=True
+    )
     if opens:
         webbrowser.open(page.url)
     await page.wait_for_viewer()
@@ -111,15 +113,15 @@ def load(name: str) -> Callable[[Any], Any]:
     """Import a policy; ``Commands`` puts the current folder on ``sys.path``.
 
     Raises:
-        UsageError: There is no such module or function, or importing it raises.
+        UsageError: There is no such module or function, or the import raised.
     """
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise UsageError(f"--policy {name} must be module:function, such as my_agent:act")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (Exception, SystemExit) as error:  # whatever the module does
+    except (Exception, SystemExit) as error:  # the module may run any code
         raise UsageError(f"--policy {name}: {type(error).__name__}: {error}") from error
     if not callable(function):
-        raise UsageError(f"--policy {name} is no function")
+        raise UsageError(f"--policy {name} is not a function")
     return function  # type: ignore[no-any-return]

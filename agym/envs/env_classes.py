@@ -1,4 +1,4 @@
-"""The environment classes of the rule books that come with agym, each built when it is asked for.
+"""The environment classes of the rule books that come with agym, built when they are used.
 
 ``CartPoleEnv`` is one game of ``classic/cart_pole.py``, ``CartPoleVectorEnv`` many, and so on.
 """
@@ -11,14 +11,14 @@ from agym.envs.registration import SHIPPED
 from agym.rules.contract import find_rules
 from agym.rules.env import env_class, vector_env_class
 
-RULES = {one.rules.partition(":")[2]: f"agym.envs.{one.rules}" for one in SHIPPED.values()}
+RULES = {game.rules.partition(":")[2]: f"agym.envs.{game.rules}" for game in SHIPPED.values()}
 
 
 def __getattr__(name: str) -> Any:
     for suffix, make in (("VectorEnv", vector_env_class), ("Env", env_class)):
         book = name.removesuffix(suffix)
         if name.endswith(suffix) and book in RULES:
-            built = make(find_rules(RULES[book]))
-            built.__module__ = __name__  # so that pickle finds it again
-            return built
+            cls = make(find_rules(RULES[book]))
+            cls.__module__ = __name__  # so that pickle finds it here
+            return cls
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

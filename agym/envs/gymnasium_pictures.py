@@ -9,8 +9,8 @@ from gymnasium.envs.registration import load_env_creator
 
 from agym.core._system.extras import require
 
-# Environments that only draw: one per class, mode and arguments. All games of a process share them,
-# hence the lock.
+# Environments that only draw: one per class, mode and arguments. The lock guards them, because all
+# games of a process share them.
 _drawers: dict[Any, Any] = {}
 _lock = threading.Lock()
 
@@ -25,13 +25,13 @@ def gymnasium_picture(
         >>> gymnasium_picture(acrobot, "rgb_array", {"state": (0.0, 0.5, 0.0, 0.0)}).shape
         (500, 500, 3)
 
-    The class is named instead of an id, since ids have versions: Taxi's is v3 in Gymnasium 1.2, and
-    v4 in 1.4.
+    The argument is a class, not an id, because an id's version changes: Taxi is v3 in Gymnasium
+    1.2, and v4 in 1.4.
 
     Args:
         entry_point: The environment's class, ``"module:Class"``.
-        mode: Its render mode, ``"rgb_array"`` or ``"ansi"``.
-        attributes: What is drawn: attributes of the environment, which are set before.
+        mode: Render mode, ``"rgb_array"`` or ``"ansi"``.
+        attributes: The state to draw, as attributes of the environment.
         **arguments: For the class; they must be hashable.
 
     Returns:
@@ -52,9 +52,9 @@ def gymnasium_picture(
 
 
 def _draw(drawer: Any, pygame: Any) -> Any:
-    """Render without a display left open, which SDL may have a socket for.
+    """Render, and close the display again, for which SDL may have opened a socket.
 
-    Gymnasium's environments open one, although their surfaces do not need it.
+    Gymnasium's environments open a display, although they do not need it to draw.
     """
     was_open = pygame.display.get_init()
     picture = drawer.render()

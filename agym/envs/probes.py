@@ -1,4 +1,4 @@
-"""Probes: environments that show how a runner treats them."""
+"""Probes: environments for tests of backends."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from agym.core.hosts.fault_injection import InjectedFault
 
 
 class RandomEnv(gymnasium.Env[Any, Any]):
-    """Samples everything from its spaces, as a function of its seed and actions alone.
+    """Samples observations from its space; a function of its seed and actions only.
 
     The info of every step echoes the action. Rewards are normally distributed. Episodes end at
-    random after eleven steps on average, never with the first step, terminated if the number of
-    steps is even and truncated if it is odd. Every use from a thread other than the one that made
-    it raises.
+    random, after eleven steps on average but never with the first step: terminated if the number of
+    steps is even, truncated if it is odd. Only the thread that made the environment can use it.
     """
 
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
@@ -40,7 +39,7 @@ class RandomEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; the info echoes the options."""
+        """Start an episode; the info echoes the options."""
         self._check_thread()
         super().reset(seed=seed)
         self.steps = 0
@@ -78,13 +77,13 @@ class RandomEnv(gymnasium.Env[Any, Any]):
 
 
 class FaultyEnv(gymnasium.Env[Any, Any]):
-    """Observes its own step count, and raises where ``fail_in`` says or on action 1."""
+    """Observes its step count; raises in the operation ``fail_in``, and on action 1."""
 
     observation_space = gymnasium.spaces.Discrete(1_000_000)
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self, fail_in: str | None = None) -> None:
-        """Set what raises: ``make``, ``reset``, ``step``, ``render``, ``close`` or nothing."""
+        """Set the operation that raises: ``make``, ``reset``, ``step``, ``render`` or ``close``."""
         self.fail_in = fail_in
         self.steps = 0
         self._do("make")
@@ -116,10 +115,10 @@ class FaultyEnv(gymnasium.Env[Any, Any]):
 
 
 class CounterEnv(gymnasium.Env[Any, Any]):
-    """Observes its own step count, so that lost and duplicated transitions show.
+    """Observes its step count, so that lost and duplicated transitions are visible.
 
-    The reward is the count, too. An episode's length, 2 to ``2 * length`` steps, is drawn at its
-    reset. The episode is terminated if its length is even, else truncated.
+    The reward is the count, too. The reset draws the length of the episode, 2 to ``2 * length``
+    steps. The episode is terminated if its length is even, otherwise truncated.
     """
 
     observation_space = gymnasium.spaces.Discrete(2**31)
@@ -140,7 +139,7 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         Args:
             length: Average number of steps of an episode.
             seconds: How long a step sleeps.
-            informs: Whether every info holds the count and the action.
+            informs: Whether every info has the count and the action.
             leaks: Bytes that each episode leaks.
             render_mode: ``"ansi"`` or ``None``.
         """
@@ -179,10 +178,10 @@ class CounterEnv(gymnasium.Env[Any, Any]):
 
 
 class ChaoticEnv(CounterEnv):
-    """Counts, and crashes its process, hangs, raises or leaks at random.
+    """Counts, and crashes its process, hangs, raises or leaks memory at random.
 
-    Everything is drawn from its own random stream, so it is a function of its seed and number of
-    steps. With a ``diary``, it writes a line ``name deed`` before each fault, so that the faults
+    All draws are from its own random stream, so they depend only on the seed and the number of
+    steps. With a ``diary``, it writes a line ``name fault`` before each fault, so that the faults
     can be counted afterwards.
     """
 
@@ -201,7 +200,7 @@ class ChaoticEnv(CounterEnv):
         """Set the probabilities of the faults.
 
         Args:
-            crash: Probability per step that the process ends: by exit or segfault, in turn.
+            crash: Probability per step that the process ends, by exit or segfault in turn.
             hang: Probability that the step hangs for an hour.
             error: Probability that the step raises.
             leak: Probability that the step leaks ``size`` bytes.
@@ -241,7 +240,7 @@ class ChaoticEnv(CounterEnv):
 
     def _note(self, deed: str) -> None:
         if self._diary is not None:
-            # One write: other processes append to the file too, and this write may be the last.
+            # A single write: other processes append to the file, too, and this one may end next.
             file = os.open(self._diary, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
                 os.write(file, f"{self._name} {deed}\n".encode())

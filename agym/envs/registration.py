@@ -1,4 +1,4 @@
-"""Registers agym's own environments with Gymnasium; their modules are imported when one is made."""
+"""Registers agym's environments with Gymnasium; a module is imported when its game is made."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Shipped(NamedTuple):
     """A rule book that comes with agym.
 
     Attributes:
-        rules: Its module and class.
-        max_episode_steps: As in the rules, which are not imported before one is made.
-        reward_threshold: As in the rules.
+        rules: Module and class of the rules.
+        max_episode_steps: The rules' value, repeated here because the rules are imported later.
+        reward_threshold: The rules' value.
     """
 
     rules: str
@@ -38,7 +38,7 @@ SHIPPED = {
     "agym/Breakout-v0": Shipped("games.breakout:Breakout", 20_000),
 }
 
-# Where Gymnasium looks for both classes of an environment.
+# The module in which Gymnasium looks up both classes of an environment.
 HERE = "agym.envs.env_classes"
 
 

@@ -1,1 +1,1 @@
-"""Faults on purpose, and faults again: chaos, and the replay of capsules."""
+"""Injected faults (chaos), and reruns of recorded faults (capsules)."""

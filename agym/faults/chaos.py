@@ -1,12 +1,12 @@
-"""Chaos: make environments crash, hang, raise and stall at random, to test fault handling.
+"""Chaos: makes environments crash, hang, raise and stall at random, to test fault handling.
 
 Faults are drawn before a step is sent. The hosts of the chosen environments then inject them, so
 that a fault really happens where the environment runs::
 
     step(ids) --> draw a number per env --> "inject_fault" to env i --> the step itself
 
-A fault that ends a worker is never drawn while another fault is in flight in the same worker,
-so that every injected fault also happens.
+No fault is injected into a worker that another fault is about to stop, because it might not
+happen. So :attr:`Chaos.injected` counts faults that did happen.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agym.errors import UsageError
 
 KINDS = ("kill", "hang", "error", "delay")
 
-# How a worker is killed: by SIGKILL, by SIGSEGV, or by calling exit.
+# How a worker is killed: with SIGKILL, with SIGSEGV, or by a call of exit.
 WAYS = ("kill", "segfault", "exit")
 
 
@@ -34,7 +34,7 @@ class Injection(NamedTuple):
     """One step that was made to fail.
 
     Attributes:
-        env_id: The environment; for a group of ``split``, its id in the whole.
+        env_id: The environment; in a group of ``split``, its id before the split.
         kind: ``"kill"``, ``"hang"``, ``"error"`` or ``"delay"``.
     """
 
@@ -67,20 +67,20 @@ def chaos(
         True
 
     Each of the four rates is a probability per step of one environment. The same seed and the
-    same steps give the same faults. While a kill or a hang is in flight in a worker, no
-    other environment of that worker gets one. Nor does an environment that is being replaced.
+    same steps result in the same faults. While a kill or a hang is in flight in a worker, its other
+    environments get no faults. An environment that is being replaced gets none, either.
 
     Args:
-        envs: Opened environments that agym runs, wrapped or not; for a group of ``split`` only that
-            group gets faults.
-        kill: The worker process is killed. Needs workers in processes of their
-            own: ``backend="process"`` or ``"ray"``.
-        hang: The step does not return. Needs ``timeout=`` and a backend that can end the step.
+        envs: Opened environments that agym runs, wrapped or not; for a group of ``split``, only
+            this group gets faults.
+        kill: The worker process is killed. Requires worker processes: ``backend="process"`` or
+            ``"ray"``.
+        hang: The step does not return. Requires ``timeout=`` and a backend that can interrupt it.
         error: The step raises.
         delay: The step takes ``delay_seconds`` longer.
-        seed: Seed of the draws; ``None`` for a random one.
-        hang_seconds: How long a hang lasts if nothing ends it. A thread cannot be killed: it is
-            abandoned and lives on for this long.
+        seed: Seed of the random draws; ``None`` for a random seed.
+        hang_seconds: How long a hang lasts if nothing interrupts it. A thread can't be killed: it
+            is abandoned, and runs for this long.
         delay_seconds: How much longer a delayed step takes.
         ways: How workers are killed, in turn: ``"kill"`` (SIGKILL), ``"segfault"``, ``"exit"``.
 
@@ -88,7 +88,7 @@ def chaos(
         A handle that counts the injected faults and can stop them. It is active at once.
 
     Raises:
-        UsageError: An argument cannot work.
+        UsageError: An argument is invalid, or the backend does not support it.
         ClosedError: The environments are not open.
     """
     rates = {"kill": kill, "hang": hang, "error": error, "delay": delay}
@@ -96,12 +96,12 @@ def chaos(
     _check_rates(rates)
     _check_seconds(seconds)
     if not ways or not set(ways) <= set(WAYS):
-        raise UsageError(f"ways={ways!r} must hold at least one of {', '.join(WAYS)}")
+        raise UsageError(f"ways={ways!r} must be a sequence of one or more of {', '.join(WAYS)}")
     api = envs_of(envs, "agym.chaos")
     tap = api.tap
     _check_backend(tap, api.backend, rates)
     if any(isinstance(hook, Chaos) for hook in tap.hooks):
-        raise UsageError("there is chaos in these environments already: stop() it first")
+        raise UsageError("these environments already have an agym.chaos: stop() it first")
     return Chaos(tap, api.env_ids, rates, seconds, ways, seed)
 
 
@@ -111,8 +111,8 @@ def _check_rates(rates: dict[str, float]) -> None:
             raise UsageError(f"{name}={value!r} must be a probability per step, from 0 to 1")
     if sum(rates.values()) > 1 + 1e-9:
         raise UsageError(
-            f"{', '.join(rates)} add up to {sum(rates.values()):g}: one step can go wrong in one"
-            " way only, so take probabilities with a sum of at most 1"
+            f"{', '.join(rates)} add up to {sum(rates.values()):g}: a step gets one fault at most,"
+            " so the sum of the probabilities must be at most 1"
         )
 
 
@@ -123,27 +123,27 @@ def _check_seconds(seconds: dict[str, float]) -> None:
 
 
 def _check_backend(tap: Tap, backend: str, rates: dict[str, float]) -> None:
-    """Refuse faults that cannot happen, or cannot end, on the backend."""
+    """Refuse faults that are impossible, or never end, with the backend."""
     if rates["kill"] and any(worker.pid == os.getpid() for worker in tap.stats().workers):
         raise UsageError(
-            f"kill={rates['kill']:g} needs worker processes for all environments, and with the"
-            f" backend={backend!r} that you have it would end this program: name backend='process'"
+            f"kill={rates['kill']:g} needs worker processes for all environments; with"
+            f" backend={backend!r}, it would kill this program: use backend='process'"
         )
     if rates["hang"]:
         if tap.timeout_ends is None:
             raise UsageError(
-                f"hang={rates['hang']:g} cannot work with backend={backend!r}, which cannot"
-                " end a step that hangs: take backend='process' or 'thread', or delay="
+                f"hang={rates['hang']:g} doesn't work with backend={backend!r}, which can't"
+                " interrupt a step that hangs: use backend='process' or 'thread', or delay="
             )
         if tap.timeout is None:
             raise UsageError(
-                f"hang={rates['hang']:g} needs a deadline, or the first hang is the end: give"
-                " timeout= where the environments are made"
+                f"hang={rates['hang']:g} needs a deadline, or the first step that hangs never"
+                " returns: pass timeout= when you make the environments"
             )
 
 
 class Chaos(Hook):
-    """Strikes environments at random until stopped; made by :func:`agym.chaos`.
+    """Injects faults at random until it is stopped; made by :func:`agym.chaos`.
 
     Example:
         >>> import agym
@@ -154,7 +154,7 @@ class Chaos(Hook):
         >>> chaos.injected["error"]
         4
 
-    As a context manager it stops at the end of the block.
+    As a context manager, it stops at the end of the block.
 
     Attributes:
         injections: All injected faults so far, in order.
@@ -177,15 +177,15 @@ class Chaos(Hook):
         self._bounds = np.cumsum([rates[kind] for kind in KINDS])
         self._seconds = seconds
         self._ways = cycle(ways)
-        # Kinds that stop all environments of a worker; one must be over before the next fault.
+        # Kinds that stop all environments of a worker: such a fault must be over before the next.
         self._worker_wide = {"kill"}
         if tap.timeout is not None and tap.timeout_ends != "env":
             self._worker_wide |= {"hang", "delay"}
-        # Faults per worker that may still be in flight, and the environments among them whose
-        # step is about to be sent.
+        # Faults per worker that may still be in flight, and the environments whose fault was
+        # injected for the step that is about to be sent.
         self._in_flight: dict[int, list[Injection]] = {}
         self._unsent: set[int] = set()
-        # First, before a recording sends a render: environments with work in flight are spared.
+        # The first hook, before a recording sends renders: busy environments get no faults.
         tap.add_hook(self, first=True)
 
     @property
@@ -205,7 +205,7 @@ class Chaos(Hook):
         self.stop()
 
     def before_step(self, ids: Ids) -> None:
-        """Draw for each environment of a step that is about to be sent."""
+        """Draw a number for each environment of a step that is about to be sent."""
         if len(self._members) < self._tap.num_envs:
             ids = tuple(i for i in ids if i in self._members)
         draws = self._rng.random(len(ids))
@@ -218,9 +218,9 @@ class Chaos(Hook):
             self._inject(Injection(ids[k], kind))
 
     def _inject(self, injection: Injection) -> None:
-        """Inject a fault, unless this one or another might get lost."""
+        """Inject a fault, unless this fault or another one might not happen then."""
         env_id, kind = injection
-        # With work in flight, such as a reset, the fault might hit that instead of the step.
+        # The fault might affect an earlier operation in flight, such as a reset, and not the step.
         if self._tap.is_busy(env_id):
             return
         worker = self._tap.worker_of(env_id)

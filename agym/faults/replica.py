@@ -1,6 +1,6 @@
-"""Replica: one environment of a capsule, which does what hosts do by the same programs.
+"""Replica: the environment of a capsule, driven by the same code as in the hosts.
 
-Gymnasium and coroutine environments use the same coroutines, which never wait for the former.
+Gymnasium and coroutine environments use the same coroutines, which never suspend for Gymnasium's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from agym.core.protocol.metrics.gauges import Meter
 from agym.core.protocol.space_layout import Layout
 from agym.core.protocol.table import SlotTable
 
-# The messages that call an environment, from the arguments that a capsule has.
+# The messages that call an environment, made from the arguments in a capsule.
 MESSAGES: dict[str, Callable[..., Message]] = {
     "render": Render,
     "close": CloseEnv,
@@ -44,7 +44,7 @@ MESSAGES: dict[str, Callable[..., Message]] = {
 
 
 class NeedsLoop(Exception):
-    """The environment is a coroutine environment, and there is no event loop."""
+    """The environment is a coroutine environment, but there is no event loop."""
 
 
 class Replica:
@@ -57,7 +57,7 @@ class Replica:
     """
 
     def __init__(self, capsule: Capsule, before_last: Callable[[], None], *, on_loop: bool) -> None:
-        """Make nothing yet; ``before_last`` is called right before the failed operation."""
+        """Prepare; ``before_last`` is called right before the failed operation."""
         self.env: Any = None
         self.on_loop = on_loop
         self.last = False
@@ -97,7 +97,7 @@ class Replica:
         return env
 
     async def reset(self) -> None:
-        """Begin the episode as it began."""
+        """Start the episode as it was started in the recording."""
         start = self._capsule.start
         self._slot.episode.retry = start
         await self._run(Reset(0, None, start.options))
@@ -113,18 +113,18 @@ class Replica:
             if program is not None:
                 await self._drive("step", program)
 
-    def last_operation(self, sent: list[Any]) -> Callable[[], Coroutine[Any, Any, Any]]:
-        """Return the operation that failed; removes its action from ``sent`` if it is there."""
+    def last_operation(self, actions: list[Any]) -> Callable[[], Coroutine[Any, Any, Any]]:
+        """Return the operation that failed; remove its action from ``actions`` if it is there."""
         fault, arguments = self._capsule.fault, self._capsule.arguments
         name = fault.operation
         if name == "step":
             return partial(self.step, fault.action)
-        if name == "reset":  # an automatic one
+        if name == "reset":  # an automatic reset
             if not self._slot.shared.rule.resets_now:
                 return self._reset_again
             if fault.action is not None:
-                sent.append(fault.action)
-            return partial(self.step, sent.pop())
+                actions.append(fault.action)
+            return partial(self.step, actions.pop())
         if name in ("render", "close") or (name in MESSAGES and arguments):
             return partial(self._run, MESSAGES[name](*arguments))
         return partial(self._drive, name, _nothing())  # its arguments could not be recorded
@@ -165,5 +165,5 @@ def _nothing() -> Program[None]:
 
 
 def _keep(env: Any) -> Any:
-    """Replace no environment: a rerun has only one."""
+    """Fail: a rerun has one environment, which is never replaced."""
     raise AssertionError

@@ -1,6 +1,6 @@
-"""Rerun: repeats what a capsule recorded, with one environment, in this process.
+"""Reruns the operations of a capsule, with one environment, in this process.
 
-The same code drives both kinds of environment: Gymnasium's without an event loop, coroutine
+The same code drives both kinds of environments: Gymnasium's without an event loop, and coroutine
 environments on one::
 
     factory() -> reset(seed, options) -> step(action), step(action), ... -> failed operation
@@ -29,10 +29,10 @@ class Ending:
     """Result of a rerun.
 
     Attributes:
-        error: What the environment raised, a :class:`Hang`, or ``None``.
+        error: The environment's exception, a :class:`Hang`, or ``None``.
         operation: The last operation.
-        steps: Number of recorded actions given before it.
-        last: Whether that was the capsule's last operation, the one that failed.
+        steps: Number of recorded actions before it.
+        last: Whether it was the capsule's last operation, which failed in the recording.
     """
 
     error: BaseException | None
@@ -46,12 +46,12 @@ class Watch:
     """Callbacks and the timeout of a rerun.
 
     Attributes:
-        after_step: Called after each action, with their number.
+        after_step: Called after each action, with the number of actions so far.
         last: Called before the failed operation, in the frame that calls the environment.
         ended: Called at the end, before the environment is closed.
         stuck: Called if the environment hangs and cannot be interrupted, with the operation and
             its frame; in another thread, right before the process ends.
-        seconds: How long to wait for a hang.
+        seconds: How long the failed operation may take, if it hung in the recording.
     """
 
     after_step: Callable[[int], None]
@@ -65,7 +65,7 @@ def rerun(capsule: Capsule, watch: Watch) -> Ending:
     """Repeat everything that a capsule recorded.
 
     Raises:
-        KeyboardInterrupt: The user stopped it, not the environment.
+        KeyboardInterrupt: The user, not the environment, stopped the rerun.
     """
     on_loop = is_coroutine_env(innermost(capsule.factory))
     replica = Replica(capsule, watch.last, on_loop=on_loop)
@@ -131,12 +131,12 @@ class _Play:
         if capsule.fault.operation == "make":
             return await self._run_last(replica.make)
         await replica.make()
-        sent = list(capsule.actions)
-        if capsule.fault.operation == "reset" and not sent:
+        actions = list(capsule.actions)
+        if capsule.fault.operation == "reset" and not actions:
             return await self._run_last(replica.reset)
         await replica.reset()
-        last = replica.last_operation(sent)
-        for action in sent:
+        last = replica.last_operation(actions)
+        for action in actions:
             await replica.step(action)
             self._steps += 1
             self._watch.after_step(self._steps)

@@ -1,1 +1,1 @@
-"""Rollouts: what a policy does in many environments."""
+"""Rollouts: a policy acts in many environments, and the transitions are collected."""

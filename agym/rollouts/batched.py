@@ -1,11 +1,13 @@
-"""A batched policy: many coroutines ask, one function answers all of them at once.
+"""A batched policy: many coroutines ask for actions, and one call answers a batch of them.
 
 ::
 
     await policy(observation) --> Requests --(full, all waiting, or time)--> function(stacked)
     answer <------------------------ split, in the order of the requests <---------- output
 
-Everything here runs on the event loop of the askers; only a plain function runs in a thread.
+All code here runs on the event loop of the callers; only a plain function runs in a thread. So
+there are no locks: tasks switch only at an ``await``, and threads report by
+``call_soon_threadsafe``.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ from agym.errors import ClosedError, UsageError, UsageTypeError
 from agym.rollouts.calling import (
     FunctionThreads,
     answering,
+    copy_of_error,
     is_coroutine_function,
     marked,
     marked_await,
-    own_copy,
 )
 from agym.rollouts.policy_stats import Counts, PolicyStats
 from agym.rollouts.requests import Gathered, Request, Requests
 from agym.rollouts.stacking import kind_of
 
-# How long closing waits for a function that is still running.
+# How many seconds closing waits for a function that is still running.
 CLOSE_SECONDS = 5.0
 
 # The policies of this process, for the live page.
@@ -42,13 +44,13 @@ _policies: weakref.WeakKeyDictionary[BatchedPolicy, None] = weakref.WeakKeyDicti
 
 def open_policies() -> list[BatchedPolicy]:
     """Return the policies of this process that are not closed. Callable from any thread."""
-    # ``keyrefs`` is one atomic copy: other threads may make policies meanwhile.
-    found = [policy for ref in _policies.keyrefs() if (policy := ref()) is not None]
-    return [policy for policy in found if not policy.closed]
+    # ``keyrefs`` is an atomic copy: other threads may add policies during the loop.
+    policies = [policy for ref in _policies.keyrefs() if (policy := ref()) is not None]
+    return [policy for policy in policies if not policy.closed]
 
 
 class Answer(NamedTuple):
-    """An answer of a batched policy, and how it came about.
+    """An action of a batched policy, with the version of the weights and the batch size.
 
     Example:
         >>> import agym
@@ -60,10 +62,10 @@ class Answer(NamedTuple):
         (42, 0, 1)
 
     Attributes:
-        value: What ``await policy(observation)`` gives: the asker's row of the output.
-        version: How often the weights had been updated when the batch went.
-        batch_size: How many observations were in the batch.
-        waited: Seconds from the request until the batch went.
+        value: The action, as ``await policy(observation)`` returns it: one row of the output.
+        version: How often the weights had been updated when the call started.
+        batch_size: Number of observations in the batch.
+        waited: Seconds between the request and the start of the call.
     """
 
     value: Any
@@ -81,11 +83,11 @@ def batched(
     update: Callable[[Any], Any] | None = None,
     name: str | None = None,
 ) -> BatchedPolicy:
-    """Let many coroutines share one policy: their requests are answered by one call at a time.
+    """Make a policy that many coroutines share; it answers their requests in batches.
 
     Example:
         >>> import agym, numpy as np
-        >>> def act(observations):  # of all environments that wait: (n, 4)
+        >>> def act(observations):  # of all waiting environments: (n, 4)
         ...     return np.where(observations[:, 2] > 0, 1, 0)
         >>> async def play(env, policy):
         ...     observation, info = await env.reset(seed=0)
@@ -102,26 +104,28 @@ def batched(
         >>> len(agym.run(main()))
         8
 
-    A batch goes when it is full, when its first request has waited for ``max_wait``, or when
-    nobody is left who could ask: a task counts from its first request until it ends.
+    The function is called when a batch is full, when its first request has waited for ``max_wait``,
+    or when every task that uses the policy is waiting. A task uses the policy from its first
+    request until the task ends.
 
     Args:
-        function: The policy. It gets the observations of the askers stacked: arrays, tensors and
-            numbers as one array with a new first axis; dicts and tuples of these part by part;
-            text and all other objects as a list. What cannot be stacked, such as arrays of another
-            shape, goes in a batch of its own. The function returns a row for each, in the same
-            order: an array, a tensor, a list, or a dict or tuple of these. A plain function runs in
-            a thread, a coroutine function on the event loop.
-        max_batch: Most observations of a call.
-        max_wait: Most seconds for which a request waits for others. With 0 a batch has only those
-            that asked before the event loop came back to it.
-        workers: Most calls at the same time. A function must be safe for that.
-        update: What :meth:`BatchedPolicy.update` calls with new weights, by default the
-            ``load_state_dict`` of the function, or of the object whose method it is.
-        name: Its name in timelines and errors, by default the function's.
+        function: The policy. Its argument is the stacked observations: arrays, tensors and numbers
+            become one array with a new first axis; dicts and tuples are stacked part by part; text
+            and all other objects become a list. Observations that cannot be stacked together, such
+            as arrays of different shapes, go into separate batches. The function returns a row per
+            observation, in the same order: an array, a tensor, a list, or a dict or tuple of these.
+            A plain function runs in a thread, a coroutine function on the event loop.
+        max_batch: Maximum number of observations in a call.
+        max_wait: Maximum number of seconds for which a request waits for others. With 0, a batch
+            has the requests of one turn of the event loop.
+        workers: Maximum number of calls at the same time. With more than one, the function must be
+            safe to call concurrently.
+        update: The function that :meth:`BatchedPolicy.update` calls with new weights, by default
+            the ``load_state_dict`` of ``function``, or of the object that it is a method of.
+        name: Name of the policy in timelines and errors, by default the function's.
 
     Returns:
-        The policy, to be closed by ``async with`` or ``aclose``.
+        The policy; close it with ``async with`` or ``aclose``.
 
     Raises:
         UsageError: An argument is invalid.
@@ -157,12 +161,12 @@ class BatchedPolicy:
         >>> agym.run(main())
         'HELLO'
 
-    It belongs to the event loop on which it is first asked. An error of the function reaches each
-    asker of that batch, with a traceback of its own; the next batch goes on as if nothing had
-    happened. An asker that is cancelled leaves, and its answer is dropped.
+    The policy belongs to the event loop on which it is first called. If the function raises, every
+    caller in that batch gets a copy of the error; later batches are not affected. If a caller is
+    cancelled, its request is removed, or its answer is dropped.
 
     Attributes:
-        name: Its name in timelines and errors.
+        name: Name of the policy in timelines and errors.
         version: How often the weights were updated.
     """
 
@@ -190,16 +194,16 @@ class BatchedPolicy:
         _policies[self] = None
 
     def _bind(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Belong to an event loop; what another left behind went with it."""
+        """Belong to an event loop, and forget the requests of an earlier, closed loop."""
         self._loop = loop
         self._requests = Requests(*self._limits, self._soon)
         self._updates: deque[tuple[Any, asyncio.Future[int]]] = deque()
         self._turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        # What runs: calls of the function, or one update alone.
+        # Either calls of the function run, or one update.
         self._running = 0
         self._updating = False
-        # Coroutines that run, and futures whose answers are under way.
+        # The tasks of coroutine functions, and the futures of requests whose call is running.
         self._tasks: set[asyncio.Future[Any]] = set()
         self._under_way: set[asyncio.Future[Any]] = set()
 
@@ -207,10 +211,10 @@ class BatchedPolicy:
         """Return the action for an observation; see :func:`agym.batched`.
 
         Raises:
-            UsageError: The policy belongs to another event loop, is asked by its own function, or
-                its function returned something else than an answer for each observation.
+            UsageError: The policy belongs to another event loop, is called by its own function, or
+                its function did not return a row per observation.
             ClosedError: The policy was closed.
-            Exception: What the function raised.
+            Exception: The function raised it.
         """
         return (await self.ask(observation)).value
 
@@ -219,24 +223,25 @@ class BatchedPolicy:
         loop = self._check_loop()
         if asyncio.current_task() in self._tasks:
             raise UsageError(
-                f"policy {self.name} is asked by its own function, which would wait for itself:"
+                f"policy {self.name} is called by its own function, and would wait for itself:"
                 " call the function instead"
             )
         kind = kind_of(observation)
         future: asyncio.Future[Answer] = loop.create_future()
         requests = self._requests
         full = requests.add(kind, Request(observation, future, clock()), asyncio.current_task())
+        # A full batch gains nothing by waiting. Otherwise, let the other ready tasks ask first.
         if full:
             self._go()
         else:
             self._soon()
         try:
             return await future
-        finally:
+        finally:  # also if this task was cancelled: the request must not go into a batch
             requests.remove(kind, future)
 
     async def update(self, weights: Any) -> int:
-        """Set new weights between two calls; batches wait meanwhile.
+        """Set new weights between two calls; during the update, batches wait.
 
         Example:
             >>> import agym
@@ -254,17 +259,17 @@ class BatchedPolicy:
             (1, 7)
 
         Returns:
-            The new version. Answers with this version or a higher one come from these weights, or
-            from newer ones.
+            The new version. Answers with this version, or a higher one, were computed with these or
+            newer weights.
 
         Raises:
-            UsageError: Nothing says how to set them.
-            Exception: What ``update`` raised; the version stays as it was.
+            UsageError: The policy has no function that sets weights.
+            Exception: ``update`` raised it; the version does not change.
         """
         loop = self._check_loop()
         if self._update is None:
             raise UsageError(
-                f"policy {self.name} has no load_state_dict: give agym.batched(...,"
+                f"policy {self.name} has no load_state_dict: pass agym.batched(...,"
                 " update=function_of_weights)"
             )
         future: asyncio.Future[int] = loop.create_future()
@@ -273,13 +278,13 @@ class BatchedPolicy:
         return await future
 
     def stats(self) -> PolicyStats:
-        """Return the sizes of batches, waits and calls per second; see the class."""
+        """Return statistics such as batch sizes; see :class:`agym.PolicyStats`."""
         return self._counts.read(self._requests.unanswered, self.version)
 
     async def aclose(self) -> None:
-        """End: each asker that still waits gets a :class:`~agym.ClosedError` at once. Idempotent.
+        """Close the policy: waiting callers get a :class:`~agym.ClosedError` at once. Idempotent.
 
-        A call that is still running is waited for, but at most for five seconds.
+        Waits up to five seconds for calls that are still running.
         """
         if not self.closed:
             if self._loop is not None and not self._loop.is_closed():
@@ -314,19 +319,23 @@ class BatchedPolicy:
         if loop is not self._loop:
             if self._loop is not None and not self._loop.is_closed():
                 raise UsageError(
-                    f"policy {self.name} belongs to the event loop on which it was first asked:"
-                    " call it there by asyncio.run_coroutine_threadsafe, or make another"
+                    f"policy {self.name} belongs to the event loop on which it was first called:"
+                    " call it there with asyncio.run_coroutine_threadsafe, or make another policy"
                 )
             self._bind(loop)
         return loop
 
     def _soon(self) -> None:
-        """Look for a batch when all tasks that are ready now have run, and may have asked."""
+        """Look for a batch once all tasks that are ready now have run, since they may ask, too."""
         if self._turn is None and self._loop is not None:
             self._turn = self._loop.call_soon(self._go)
 
     def _go(self) -> None:
-        """Start what is due: an update once nothing runs, or as many batches as may run."""
+        """Start an update, if no call is running; otherwise as many batches as are due.
+
+        It runs after every event that may make a batch due, and checks all conditions each time. So
+        it may cancel a pending timer or turn.
+        """
         for handle in (self._turn, self._timer):
             if handle is not None:
                 handle.cancel()
@@ -335,38 +344,40 @@ class BatchedPolicy:
             return
         while self._running < self._workers and not self._updating:
             if self._updates:
+                # An update runs alone, and before waiting batches: the last call to finish comes
+                # back here.
                 if self._running:
                     return
-                self._begin_update(*self._updates.popleft())
+                self._start_update(*self._updates.popleft())
             else:
                 batch = self._requests.take(clock())
                 if batch is None:
                     deadline = self._requests.deadline
                     if deadline is not None:
-                        left = max(0.0, deadline - clock())
-                        self._timer = self._loop.call_later(left, self._go)
+                        seconds = max(0.0, deadline - clock())
+                        self._timer = self._loop.call_later(seconds, self._go)
                     return
-                self._begin(batch)
+                self._start_call(batch)
 
-    def _begin(self, batch: Gathered) -> None:
+    def _start_call(self, batch: Gathered) -> None:
         assert self._loop is not None
-        requests, version, begun = batch.requests, self.version, clock()
+        requests, version, started = batch.requests, self.version, clock()
         self._running += 1
-        self._counts.gone(batch, begun)
+        self._counts.started(batch, started)
         self._under_way.update(request.future for request in requests)
 
         def done(values: Any, error: BaseException | None) -> None:
             self._running -= 1
-            self._counts.ended(len(requests), clock() - begun, failed=error is not None)
+            self._counts.finished(len(requests), clock() - started, failed=error is not None)
             for k, (_, future, asked) in enumerate(requests):
                 self._under_way.discard(future)
                 if future.done():
-                    continue  # its asker was cancelled
+                    continue  # its caller was cancelled, or the policy was closed
                 if error is not None:
-                    future.set_exception(own_copy(error))
+                    future.set_exception(copy_of_error(error))
                 else:
-                    future.set_result(Answer(values[k], version, len(requests), begun - asked))
-            # Not at once: those who were answered now may be about to ask.
+                    future.set_result(Answer(values[k], version, len(requests), started - asked))
+            # Not at once: the tasks that were just answered may ask again.
             self._soon()
 
         self._run(
@@ -376,10 +387,10 @@ class BatchedPolicy:
             done,
         )
 
-    def _begin_update(self, weights: Any, future: asyncio.Future[int]) -> None:
+    def _start_update(self, weights: Any, future: asyncio.Future[int]) -> None:
         assert self._update is not None
         if future.done():
-            return  # its caller was cancelled
+            return  # its caller was cancelled, so these weights are not set
         self._updating = True
         self._under_way.add(future)
 
@@ -391,7 +402,7 @@ class BatchedPolicy:
                 if error is None:
                     future.set_result(self.version)
                 else:
-                    future.set_exception(own_copy(error))
+                    future.set_exception(copy_of_error(error))
             self._soon()
 
         self._run(self._update, weights, f"{self.name}: update", done)
@@ -403,7 +414,7 @@ class BatchedPolicy:
         label: str,
         done: Callable[[Any, BaseException | None], None],
     ) -> None:
-        """Call a function in a thread, or a coroutine function in a task."""
+        """Call a function in a thread or in a task; then call ``done`` on the loop."""
         assert self._loop is not None
         if not is_coroutine_function(function):
             self._threads.submit(partial(marked, function, argument, label), self._loop, done)
@@ -424,8 +435,8 @@ class BatchedPolicy:
     def _close(self) -> None:
         self.closed = True
         if self._loop is None or self._loop.is_closed():
-            return  # who waited on it has ended with it
-        self._go()  # cancels what was about to go
+            return  # the tasks that waited ended with the loop
+        self._go()  # ``closed`` is set: this only cancels the timer and the turn
         updates = [future for _, future in self._updates]
         for future in (*self._under_way, *updates, *self._requests.futures):
             if not future.done():

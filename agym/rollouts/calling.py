@@ -1,4 +1,4 @@
-"""How a policy's function is called: stacked, in a thread or in a task, and with which errors."""
+"""Calls a policy's function with stacked observations, in a thread or in a task."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class _Job(NamedTuple):
 
 
 class FunctionThreads:
-    """Threads that run jobs in their order, and report to the event loop of each.
+    """Threads that run jobs in order, and report each result to the event loop of its job.
 
-    They are daemons: a function that hangs keeps no program from ending. They start with the first
-    job, and end when this object is stopped or forgotten. A forked child starts its own.
+    The threads are daemons, so that a function that hangs does not keep the program alive. They
+    start with the first job, and end when this object is stopped or deleted. A forked child starts
+    new threads.
     """
 
     def __init__(self, name: str, count: int) -> None:
@@ -38,7 +39,7 @@ class FunctionThreads:
         self.abandon()
 
     def abandon(self) -> None:
-        """Have no threads yet; those of the parent do not exist in a forked child."""
+        """Forget all threads: the parent's do not exist in a forked child."""
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
@@ -64,11 +65,11 @@ class FunctionThreads:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads, after the jobs that they were given."""
+        """End the threads, after the jobs that are already queued."""
         _stop(self._jobs, len(self._threads))
 
     def join(self, seconds: float) -> None:
-        """Wait for the threads of a stopped object, for a limited time in all."""
+        """Wait until the threads have ended, at most ``seconds`` for all together."""
         end = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
@@ -81,9 +82,9 @@ def _run(jobs: SimpleQueue[_Job | None]) -> None:
             value = job.call()
         except BaseException as raised:
             error = raised
-        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, and with it all waiting tasks
             job.loop.call_soon_threadsafe(job.done, value, error)
-        del job, value, error  # this thread must not keep alive what it is done with
+        del job, value, error  # or they would live until the next job
 
 
 def _stop(jobs: SimpleQueue[_Job | None], count: int) -> None:
@@ -92,7 +93,7 @@ def _stop(jobs: SimpleQueue[_Job | None], count: int) -> None:
 
 
 def answering(function: Callable[[Any], Any], name: str) -> Callable[[list[Any]], Any]:
-    """Return the function from a list of observations to a list of their answers."""
+    """Wrap a policy's function to map a list of observations to a list of answers."""
 
     def rows(output: Any, n: int) -> list[Any]:
         try:
@@ -111,7 +112,7 @@ def answering(function: Callable[[Any], Any], name: str) -> Callable[[list[Any]]
         output = function(stack(observations))
         if inspect.iscoroutine(output):
             output.close()
-            raise UsageError(f"policy {name} returned a coroutine: make it an `async def`")
+            raise UsageError(f"policy {name} returned a coroutine: make it an `async def` function")
         return rows(output, len(observations))
 
     return answer
@@ -130,27 +131,29 @@ async def marked_await(function: Callable[[Any], Any], argument: Any, label: str
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Return whether it is one, or an object with a coroutine function as ``__call__``."""
+    """Return whether an object, or its ``__call__``, is a coroutine function."""
     call = getattr(function, "__call__", None)  # noqa: B004 (not whether it is callable)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def own_copy(error: BaseException) -> BaseException:
-    """Return a copy for one asker: a shared one would collect the tracebacks of all.
+def copy_of_error(error: BaseException) -> BaseException:
+    """Return a copy for one caller: a shared error would collect the tracebacks of all callers.
 
-    What cannot be copied is returned itself.
+    An error that cannot be copied is returned itself.
     """
-    if isinstance(error, StopIteration | asyncio.CancelledError):  # they mean something to asyncio
+    # A future accepts no StopIteration, and CancelledError would cancel the caller.
+    if isinstance(error, StopIteration | asyncio.CancelledError):
         wrapped = RuntimeError(f"the function raised {type(error).__name__}")
         wrapped.__cause__ = error
         return wrapped
     try:
-        own = copy.copy(error)
-        if type(own) is not type(error):
+        copied = copy.copy(error)
+        if type(copied) is not type(error):
             return error
-        own.args = error.args  # a constructor may have made a message of its arguments once more
-        own.__cause__, own.__context__ = error.__cause__, error.__context__
-        own.__suppress_context__ = error.__suppress_context__
-        return own.with_traceback(error.__traceback__)
+        # ``copy`` calls the constructor, which may have changed the arguments a second time.
+        copied.args = error.args
+        copied.__cause__, copied.__context__ = error.__cause__, error.__context__
+        copied.__suppress_context__ = error.__suppress_context__
+        return copied.with_traceback(error.__traceback__)
     except Exception:
         return error

@@ -1,4 +1,4 @@
-"""Groups: rollouts of one task that succeed or fail as one, for comparisons of their returns."""
+"""Groups: environments that play the same task, and succeed or fail together."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Episode = Callable[[AsyncEnvHandle, Any, dict[str, Any]], Coroutine[Any, Any, T]
 
 
 def group(envs: AsyncEnvs, n: int, *, env_ids: Sequence[int] | None = None) -> list[Group]:
-    """Divide environments into groups of ``n``, which play one task at a time.
+    """Divide environments into groups of ``n``; a group plays one task ``n`` times in parallel.
 
     Example:
         >>> import agym, asyncio
-        >>> async def episode(env, observation, info):  # of one member; returns what you compare
+        >>> async def episode(env, observation, info):  # of one member
         ...     total, over = 0.0, False
         ...     while not over:
         ...         action = env.action_space.sample()
@@ -47,8 +47,8 @@ def group(envs: AsyncEnvs, n: int, *, env_ids: Sequence[int] | None = None) -> l
         >>> [len(returns) for returns in agym.run(main())]
         [4, 4]
 
-    Neighbours make a group, so that they share as few workers as possible, and a worker that dies
-    takes as few groups with it as possible.
+    Environments with neighbouring ids form a group. So a group uses few workers, and a worker that
+    dies affects few groups.
 
     Args:
         envs: Open environments of :func:`agym.make_async`, with one observation per environment.
@@ -59,26 +59,26 @@ def group(envs: AsyncEnvs, n: int, *, env_ids: Sequence[int] | None = None) -> l
         The groups, in the order of the environments.
 
     Raises:
-        UsageError: The environments do not divide into groups of ``n``.
+        UsageError: The number of environments is not a multiple of ``n``.
     """
     if isinstance(envs, Envs) or not isinstance(envs, AsyncEnvs):
         raise UsageTypeError(
-            f"a group needs environments of agym.make_async, not {type(envs).__name__}: its members"
-            " play at the same time, each in a coroutine"
+            f"a group needs environments made by agym.make_async, not {type(envs).__name__}:"
+            " coroutines play its environments at the same time"
         )
     n = check_count("n", n)
     parse_env_ids(env_ids, envs.num_envs)
     ids = [*range(envs.num_envs)] if env_ids is None else [*env_ids]
     if len(ids) % n:
         raise UsageError(
-            f"{len(ids)} environments do not divide into groups of {n}: choose another n, or give"
-            " env_ids="
+            f"{len(ids)} environments can't be divided into groups of {n}: choose another n, or"
+            " pass env_ids="
         )
     return [Group(envs, k, ids[k * n : k * n + n]) for k in range(len(ids) // n)]
 
 
 class Group:
-    """Environments that play one task, all from the same start; made by :func:`agym.group`.
+    """Environments that play the same task from the same start; made by :func:`agym.group`.
 
     Example:
         >>> import agym
@@ -93,9 +93,9 @@ class Group:
         [1.0, 1.0, 1.0]
 
     Attributes:
-        index: Its place among the groups that were made together.
-        env_ids: Its environments.
-        attempts: How often the latest play began.
+        index: Index of the group in the list that :func:`agym.group` returned.
+        env_ids: The group's environments.
+        attempts: How often the latest play was started.
     """
 
     def __init__(self, envs: AsyncEnvs, index: int, env_ids: Sequence[int]) -> None:
@@ -120,23 +120,23 @@ class Group:
         options: dict[str, Any] | None = None,
         retry: int = 0,
     ) -> list[T]:
-        """Reset all members alike, and run an episode in each at the same time.
+        """Reset all members with the same seed, and run an episode in each at the same time.
 
-        If a member fails, the others are cancelled at once, and the whole group begins again. A
-        member fails if its environment raises, loses its worker or misses a deadline, under any
-        ``on_fault``, or if its ``episode`` raises. A play that fails or is cancelled leaves the
-        members ready for the next one: a step under way goes on, its result is dropped, and the
-        next reset follows it.
+        If a member fails, the others are cancelled at once, and the whole group starts again. A
+        member fails if its environment raises, loses its worker or misses a deadline, whatever
+        ``on_fault`` is, or if its ``episode`` raises. After a play that failed or was cancelled,
+        the group can play again: a step that is still under way finishes, its result is dropped,
+        and the next reset follows.
 
         Args:
-            episode: ``async def episode(env, observation, info)``. ``env`` is a handle of one
-                member; the others are what its reset gave.
-            seed: The seed of every member. ``None`` draws one, so that all begin alike.
+            episode: ``async def episode(env, observation, info)``. ``env`` is the handle of one
+                member; ``observation`` and ``info`` are the results of its reset.
+            seed: The seed of every member; ``None`` for a random one, the same for all.
             options: The options of every member's reset.
-            retry: How often the group begins again after a failure.
+            retry: How often the group starts again after a failure.
 
         Returns:
-            What the episodes returned, in the order of :attr:`env_ids`.
+            The results of the episodes, in the order of :attr:`env_ids`.
 
         Raises:
             UsageError: An argument is invalid.
@@ -147,7 +147,7 @@ class Group:
         retry = check_count("retry", retry, least=0)
         _check_episode(episode)
         if self._playing:
-            raise BusyError(f"{self!r} is playing: await that before the next play", "play")
+            raise BusyError(f"{self!r} is playing: await that play before the next one", "play")
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._playing, self.attempts = True, 0
@@ -173,35 +173,39 @@ class Group:
             _AttemptError: A member failed.
         """
         try:
-            ids, lost = self._envs.env_ids, self._envs.tap.lost
-            if members := [i for i in self.env_ids if ids[i] in lost]:
+            ids, lost_ids = self._envs.env_ids, self._envs.tap.lost
+            if members := [i for i in self.env_ids if ids[i] in lost_ids]:
                 await self._envs.restart(members)  # on_fault="raise", or too many faults
-            # A step that the latest play left is still under way, and this follows it.
+            # A step of the last play may still be under way: the reset is queued behind it.
             resets = [member.reset(seed=seed, options=options) for member in self._members]
-            begun = [await reset for reset in resets]
+            starts = [await reset for reset in resets]
         except UsageError:
-            raise  # of the seed or the options: another attempt would be no better
+            raise  # an invalid seed or options: another attempt would fail, too
         except AgymError as error:
             raise _AttemptError(None, error) from None
-        first: list[_AttemptError | UsageTypeError] = []
+        # In the order of the failures. The TaskGroup cancels the other members after the first, and
+        # they may raise, too; their errors must not hide the first one.
+        failures: list[_AttemptError | UsageTypeError] = []
 
-        async def play(member: Member, beginning: tuple[Any, dict[str, Any]]) -> T:
+        async def play(member: Member, start: tuple[Any, dict[str, Any]]) -> T:
             try:
-                return await _start(episode, member, *beginning)
+                return await _start(episode, member, *start)
             except _NoCoroutineError as error:
-                first.append(UsageTypeError(str(error)))
+                failures.append(UsageTypeError(str(error)))
                 raise
             except Exception as error:
-                first.append(_AttemptError(member.index, error))
+                failures.append(_AttemptError(member.index, error))
                 raise
 
         try:
-            async with asyncio.TaskGroup() as tasks:
-                plays = [*zip(self._members, begun, strict=True)]
-                running = [tasks.create_task(play(*each)) for each in plays]
+            async with asyncio.TaskGroup() as task_group:
+                tasks = [
+                    task_group.create_task(play(member, start))
+                    for member, start in zip(self._members, starts, strict=True)
+                ]
         except ExceptionGroup:
-            raise first[0] from None
-        return [task.result() for task in running]
+            raise failures[0] from None
+        return [task.result() for task in tasks]
 
     def _error(
         self, failed: _AttemptError, seed: int, options: dict[str, Any] | None
@@ -210,7 +214,7 @@ class Group:
         task = f"seed={seed}" + ("" if options is None else f", options={options!r}")
         where = "" if failed.env_id is None else f"; {name_envs([failed.env_id])}"
         error = GroupError(
-            f"group {self.index} ({name_envs(self.env_ids)}) failed {times} at the task {task}"
+            f"group {self.index} ({name_envs(self.env_ids)}) failed {times} at the task with {task}"
             f"{where}: {failed.error!r}",
             group=self.index,
             env_ids=self.env_ids,
@@ -228,22 +232,22 @@ class _NoCoroutineError(Exception):
 
 
 def _check_episode(episode: Any) -> None:
-    """Check what can be known before the resets.
+    """Check an ``episode`` as far as possible without calling it.
 
     Raises:
-        UsageTypeError: It is not callable, or takes other arguments.
+        UsageTypeError: It is not callable, or has other parameters.
     """
-    wanted = f"episode={episode!r} must be an `async def episode(env, observation, info)`"
+    message = f"episode={episode!r} must be an `async def episode(env, observation, info)`"
     if not callable(episode):
-        raise UsageTypeError(wanted)
+        raise UsageTypeError(message)
     try:
         signature = inspect.signature(episode)
-    except (TypeError, ValueError):  # of some builtins
+    except (TypeError, ValueError):  # some builtins have no signature
         return
     try:
         signature.bind(None, None, None)
     except TypeError as error:
-        raise UsageTypeError(f"{wanted}, which is called with these three: {error}") from None
+        raise UsageTypeError(f"{message}, which is called with these three: {error}") from None
 
 
 def _start(
@@ -252,20 +256,21 @@ def _start(
     """Call ``episode``, which may be a plain function that returns a coroutine.
 
     Raises:
-        _NoCoroutineError: It returned something else, or stumbled over a step not awaited.
+        _NoCoroutineError: It returned something else, or raised because it did not await a step.
     """
-    told = f"episode={episode!r} must be an `async def`, which awaits each `env.step`"
+    message = f"episode={episode!r} must be an `async def` that awaits each `env.step`"
     try:
-        playing = episode(member, observation, info)
+        coroutine = episode(member, observation, info)
     except TypeError as error:
-        raise _NoCoroutineError(f"{told}: {error}") from None
-    if not inspect.isawaitable(playing):
-        raise _NoCoroutineError(f"{told}: it returned {type(playing).__name__}, not a coroutine")
-    return playing
+        raise _NoCoroutineError(f"{message}: {error}") from None
+    if not inspect.isawaitable(coroutine):
+        name = type(coroutine).__name__
+        raise _NoCoroutineError(f"{message}: it returned {name}, not a coroutine")
+    return coroutine
 
 
 class Member(AsyncEnvHandle):
-    """The handle of a group's member: a fault that agym has handled ends its episode."""
+    """The handle of a group's member; a step raises on a fault, even if agym has handled it."""
 
     def _one_step(self, result: StepResult) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         fault = result.infos[0].get("fault")
@@ -275,7 +280,7 @@ class Member(AsyncEnvHandle):
 
 
 class _MemberFault(AgymError):
-    """A step of a member came back with a fault."""
+    """A step of a member returned a fault."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(f"{fault.kind} in {fault.operation}: {fault.error}")
@@ -283,7 +288,7 @@ class _MemberFault(AgymError):
 
 
 class _AttemptError(Exception):
-    """One attempt of a group failed, in the environment that is given if it is known."""
+    """One attempt of a group failed, in the environment ``env_id`` if that is known."""
 
     def __init__(self, env_id: int | None, error: Exception) -> None:
         super().__init__(env_id, error)

@@ -11,8 +11,8 @@ import numpy as np
 
 from agym.rollouts.requests import Gathered, Reason
 
-# How many of the latest waits are kept.
-KEPT = 4096
+# The number of latest waits that the percentiles are computed from.
+MAX_WAITS = 4096
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class PolicyStats:
 
     Attributes:
         seconds: Time since the policy was made.
-        waiting: Requests without an answer at this moment.
+        waiting: Requests that are not answered yet.
         answered: Requests that were answered.
         failed: Requests whose call raised.
         calls: Calls of the function.
-        batch_sizes: How many calls there were with so many observations.
-        reasons: How many calls went because the batch was ``"full"``, because ``"all_waiting"``
-            were in it, or because its ``"time"`` was up.
-        wait_p50: Median of the time between a request and its call, of the latest 4096.
-        wait_p99: 99th percentile likewise; 0 before the first.
+        batch_sizes: For each batch size, the number of calls with this many observations.
+        reasons: The number of calls for each reason: the batch was ``"full"``, all tasks were
+            waiting (``"all_waiting"``), or ``max_wait`` was over (``"time"``).
+        wait_p50: Median time between a request and its call, of the latest 4096 requests.
+        wait_p99: 99th percentile of this time; 0 before the first call.
         call: Average time of a call.
-        busy: Share of the time in which a call ran, 1 for one worker that never rests.
+        busy: Total time of all calls, as a share of ``seconds``; up to 1 per worker.
         version: How often the weights were updated.
     """
 
@@ -74,46 +74,47 @@ class PolicyStats:
         rate = f"{self.calls_per_second:.0f} calls per second"
         lines = [
             f"{self.answered} requests in {self.calls} calls, {rate}, version {self.version}",
-            f"  a batch: {self.batch_size:.1f} observations on average ({reasons})",
-            f"  a call: {self.call * 1e3:.2f} ms; busy {self.busy:.0%} of the time",
-            f"  a wait: {self.wait_p50 * 1e3:.2f} ms, 99 % below {self.wait_p99 * 1e3:.2f} ms",
+            f"  batch: {self.batch_size:.1f} observations on average ({reasons})",
+            f"  call: {self.call * 1e3:.2f} ms on average; busy {self.busy:.0%} of the time",
+            f"  wait: median {self.wait_p50 * 1e3:.2f} ms, 99 % below {self.wait_p99 * 1e3:.2f} ms",
             f"  {self.waiting} waiting, {self.failed} failed",
         ]
         return "\n".join(lines)
 
 
 class Counts:
-    """Counts what a policy does."""
+    """Counts the calls and requests of a policy."""
 
     def __init__(self) -> None:
-        self._begun = time.monotonic()
+        self._made_at = time.monotonic()
         self._answered = self._failed = 0
-        self._spent = 0.0
+        self._call_seconds = 0.0
         self._sizes: Counter[int] = Counter()
         self._reasons: Counter[Reason] = Counter()
-        self._waits: deque[float] = deque(maxlen=KEPT)
+        self._waits: deque[float] = deque(maxlen=MAX_WAITS)
 
-    def gone(self, batch: Gathered, now: float) -> None:
-        """Count a batch that goes."""
+    def started(self, batch: Gathered, now: float) -> None:
+        """Count a batch whose call starts."""
         self._sizes[len(batch.requests)] += 1
         self._reasons[batch.reason] += 1
         self._waits.extend([now - request.asked for request in batch.requests])
 
-    def ended(self, requests: int, seconds: float, *, failed: bool) -> None:
-        """Count a call that came back."""
-        self._spent += seconds
+    def finished(self, requests: int, seconds: float, *, failed: bool) -> None:
+        """Count a call that has returned or raised."""
+        self._call_seconds += seconds
         if failed:
             self._failed += requests
         else:
             self._answered += requests
 
     def read(self, waiting: int, version: int) -> PolicyStats:
-        """Return all so far. Callable from any thread: each copy is atomic."""
-        seconds = time.monotonic() - self._begun
+        """Return the statistics so far. Callable from any thread, because each copy is atomic."""
+        seconds = time.monotonic() - self._made_at
         sizes, reasons, waits = dict(self._sizes), dict(self._reasons), list(self._waits)
         calls = sum(sizes.values())
         p50, p99 = np.percentile(waits, (50, 99)).tolist() if waits else (0.0, 0.0)
         return PolicyStats(
             seconds, waiting, self._answered, self._failed, calls, dict(sorted(sizes.items())),
-            reasons, p50, p99, self._spent / max(1, calls), self._spent / seconds, version,
+            reasons, p50, p99, self._call_seconds / max(1, calls), self._call_seconds / seconds,
+            version,
         )  # fmt: skip

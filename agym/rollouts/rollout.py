@@ -1,11 +1,12 @@
-"""Rollouts: stacked transitions, collected while the policy acts for some and others step.
+"""Rollouts: stacked transitions. The policy acts for some environments while others step.
 
-A plain policy acts for one group after the other, here with two::
+A plain policy acts for one group after the other, here for two::
 
     group 0   policy | step ............ | policy | step ............
     group 1            policy | step ............ | policy | step ...
 
-A batched policy acts for whichever environments wait, each played by a coroutine of its own.
+A batched policy acts for all environments that are waiting; a coroutine plays each environment.
+All coroutines run on one event loop, and write to different columns of the rollout.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from agym.core.protocol.typing import Array, Observations
 from agym.errors import Fault, UsageError, UsageTypeError
 from agym.rollouts.batched import BatchedPolicy
 
-# Covariant, because a rollout gives actions; hence not the type variable of ``Envs``.
+# Covariant, because a rollout only returns actions. The type variable of ``Envs`` is not.
 ActionsTaken = TypeVar("ActionsTaken", covariant=True, default=Any)
 
 Policy = Callable[[Observations], ActionsTaken | Awaitable[ActionsTaken]]
 Groups = int | Literal["auto"]
 
-# The numbers of groups that ``groups="auto"`` tries, in this order; of each, the median counts.
-# Two must be clearly faster, since the network then gets batches of half the size.
+# The numbers of groups that ``groups="auto"`` tries, in this order; the medians are compared. Two
+# groups must be clearly faster, because the policy then gets batches of half the size.
 TRIAL_GROUPS = (1, 2, 2, 1, 1, 2)
 MIN_SPEEDUP_OF_TWO = 1.05
 
@@ -60,17 +61,17 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
 
     Attributes:
         observations: The policy's input: ``(T, N, *shape)`` in the space's dtype, nested as the
-            space is nested; lists of lists where it has no fixed size.
-        actions: The policy's output, likewise.
+            space is nested; lists of lists for values without a fixed size.
+        actions: The policy's output, in the same form.
         rewards: ``float64[T, N]``.
         terminated: ``bool[T, N]``.
         truncated: ``bool[T, N]``.
-        valid: ``bool[T, N]``; false for steps that only reset a finished environment (next-step
-            autoreset), which ignore the action; for the row of a fault; and for the whole part of
-            an episode in this rollout that is tried again (``FaultPolicy(retry=)``).
+        valid: ``bool[T, N]``; false for rows that are not transitions: steps that only reset a
+            finished environment (next-step autoreset), steps with a fault, and all steps of an
+            episode that is tried again after a fault (``FaultPolicy(retry=)``).
         last_observations: The observations after the last step: ``(N, *shape)``.
         episode_returns: ``float64[k]``, returns of the episodes that ended in this rollout, in the
-            order in which they ended, without those that a fault has cut off.
+            order in which they ended, without episodes that a fault interrupted.
         episode_lengths: ``int64[k]``, their lengths in steps.
         groups: Number of groups that took turns with the policy.
     """
@@ -87,7 +88,7 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
     groups: int
 
 
-# This overload comes first, or a checker may take the coroutine itself for the actions.
+# This overload comes first, or a type checker may treat the coroutine itself as the actions.
 @overload
 def rollout(
     envs: AsyncEnvs[Observations, ActionsTaken],
@@ -114,7 +115,7 @@ async def rollout(
     groups: Groups = 1,
     seed: int | None = None,
 ) -> AsyncIterator[Rollout[Observations, ActionsTaken]]:
-    """Reset the environments, then step them and yield one rollout after the other.
+    """Step environments with a policy, and yield the transitions of every ``steps`` steps.
 
     Example:
         >>> import agym
@@ -128,17 +129,17 @@ async def rollout(
 
     Args:
         envs: Open environments with ``output="array"``.
-        policy: A function or coroutine function from a batch of observations of some environments
-            to their actions; or an :func:`agym.batched` policy, which each environment asks by
-            itself, so that none waits for a slow one.
+        policy: A function or coroutine function that maps a batch of observations of some
+            environments to their actions; or an :func:`agym.batched` policy, which is called for
+            each environment separately, so that none waits for a slow one.
         steps: Length ``T`` of a rollout.
-        groups: Number of groups that take turns with the policy, so that it acts for one while the
-            others step. Take 2 if the policy computes or waits elsewhere, as on a GPU; 1 if it
+        groups: Number of groups that take turns with the policy: it acts for one group while the
+            others step. Use 2 if the policy computes elsewhere, for example on a GPU, and 1 if it
             needs the cores that the environments use. ``"auto"`` tries both in the first six
-            rollouts and keeps 2 if they are more than 5 % faster. From the seventh rollout on,
-            ``Rollout.groups`` is the number that was chosen; pass it for a run that can be
-            repeated. A batched policy makes its own batches.
-        seed: For the reset: environment ``i`` gets ``seed + i``.
+            rollouts, and keeps 2 if that is more than 5 % faster. From the seventh rollout on,
+            ``Rollout.groups`` is the chosen number; pass it to make a run repeatable. It is
+            ignored for an :func:`agym.batched` policy, which makes its own batches.
+        seed: For the first reset: environment ``i`` gets ``seed + i``.
 
     Yields:
         Rollouts without end; leave the loop when you have enough.
@@ -152,15 +153,15 @@ async def rollout(
         raise UsageError(f"groups={groups!r} must be a positive integer or 'auto'")
     if isinstance(envs, Envs) or not hasattr(envs, "split"):
         raise UsageTypeError(
-            f"a rollout needs environments of agym.make_async, not {type(envs).__name__}"
+            f"a rollout needs environments made by agym.make_async, not {type(envs).__name__}"
         )
     if envs.tap.autoreset == "disabled" or envs.output != "array":
         raise UsageError("a rollout needs output='array' and autoreset='next_step' or 'same_step'")
     if groups == "auto" and envs.backend in ("serial", "vector"):
-        groups = 1  # nothing steps while the policy acts; and a VectorEnv has no halves
-    alone = isinstance(policy, BatchedPolicy)
+        groups = 1  # serial steps block the policy, and a VectorEnv cannot be split
+    separately = isinstance(policy, BatchedPolicy)
     act = _one_by_one(envs, policy) if isinstance(policy, BatchedPolicy) else policy
-    numbers = group_counts(envs.num_envs if alone else groups, envs.num_envs)
+    numbers = group_counts(envs.num_envs if separately else groups, envs.num_envs)
     episodes, parts = _Episodes(envs), list[_Part]()
     number = next(numbers)
     while True:
@@ -168,12 +169,12 @@ async def rollout(
             latest = episodes.latest(parts) if parts else None
             parts = [_Part(episodes, group) for group in envs.split(number)]
             for part in parts:
-                await part.begin(seed, latest)
-        # What is played by one coroutine.
-        lanes = [[part] for part in parts] if alone else [parts]
-        record, begun = _Record(envs, steps), time.perf_counter()
+                await part.start(seed, latest)
+        # Each lane is played by one coroutine.
+        lanes = [[part] for part in parts] if separately else [parts]
+        record, started = _Record(envs, steps), time.perf_counter()
         await _all([_play(lane, act, record, steps) for lane in lanes])
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         yield record.result(episodes.latest(parts), number)
         number = numbers.send(seconds)
 
@@ -181,16 +182,16 @@ async def rollout(
 def group_counts(groups: Groups, num_envs: int) -> Generator[int, float | None, None]:
     """Yield the number of groups of each rollout; send it the seconds that the rollout took."""
     if groups == "auto" and num_envs > 1:
-        took: dict[int, list[float]] = {}
+        times: dict[int, list[float]] = {}
         for number in TRIAL_GROUPS:
             seconds = yield number
             assert seconds is not None
-            took.setdefault(number, []).append(seconds)
-        one, two = (median(took[number]) for number in (1, 2))
-        groups = 2 if one > MIN_SPEEDUP_OF_TWO * two else 1
+            times.setdefault(number, []).append(seconds)
+        with_one, with_two = (median(times[number]) for number in (1, 2))
+        groups = 2 if with_one > MIN_SPEEDUP_OF_TWO * with_two else 1
         LOG.info(
-            "a rollout takes %.3g s with one group and %.3g s with two: groups=%d from here on;"
-            " pass groups=%d to skip the trial", one, two, groups, groups,
+            "a rollout takes %.3g s with one group and %.3g s with two, so groups=%d from now on;"
+            " pass groups=%d to skip the trial", with_one, with_two, groups, groups,
         )  # fmt: skip
     number = 1 if groups == "auto" else min(groups, num_envs)
     while True:
@@ -198,7 +199,10 @@ def group_counts(groups: Groups, num_envs: int) -> Generator[int, float | None, 
 
 
 async def _play(parts: Sequence[_Part], policy: Any, record: _Record, steps: int) -> None:
-    """Step the parts in turns."""
+    """Step the parts in turns.
+
+    While the policy acts for one part, the steps of the other parts are under way.
+    """
     for t in range(steps):
         for part in parts:
             await part.finish(record)
@@ -208,7 +212,7 @@ async def _play(parts: Sequence[_Part], policy: Any, record: _Record, steps: int
 
 
 async def _all(plays: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run all at once; the first error cancels the others, and is raised."""
+    """Run all coroutines concurrently; the first error cancels the others, and is raised."""
     if len(plays) == 1:
         await plays[0]
         return
@@ -218,11 +222,11 @@ async def _all(plays: Sequence[Coroutine[Any, Any, None]]) -> None:
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     for task in tasks:
-        task.result()  # a group takes a cancelled task for one that has ended
+        task.result()  # raises if the task was cancelled, which a TaskGroup ignores
 
 
 def _one_by_one(envs: AsyncEnvs, policy: BatchedPolicy) -> Callable[[Any], Awaitable[Any]]:
-    """Ask for the action of the one environment of a part."""
+    """Return a policy for parts of one environment, which calls the batched policy."""
     space, actions = Layout(envs.single_observation_space), Layout(envs.single_action_space)
 
     async def act(observations: Any) -> Any:
@@ -237,10 +241,10 @@ class _Episodes:
     """The current episodes of all environments.
 
     Attributes:
-        over: Which have ended, so that the next step only resets.
-        returns: Their returns so far.
-        lengths: Their lengths so far.
-        skips: Whether a step only resets after an episode's end.
+        over: Whether the episode has ended, and the next step only resets the environment.
+        returns: The returns so far.
+        lengths: The lengths so far.
+        skips: Whether the step after an episode's end only resets the environment.
     """
 
     def __init__(self, envs: AsyncEnvs) -> None:
@@ -269,8 +273,8 @@ class _Part:
         self._pending: Any = None
         self._t = 0
 
-    async def begin(self, seed: int | None, latest: _Stack | None) -> None:
-        """Go on from the latest observations of all environments; reset them if there are none."""
+    async def start(self, seed: int | None, latest: _Stack | None) -> None:
+        """Continue from the latest observations of all environments; without them, reset."""
         if latest is None:
             self.observations, _ = await self._group.reset(seed=seed)
         else:
@@ -312,7 +316,7 @@ class _Part:
         episodes.over[ids] = done & episodes.skips
 
     def _drop_failed(self, record: _Record, k: int, fault: Fault) -> None:
-        """Mark the row of a fault invalid, and with it the steps that are tried again."""
+        """Mark the row of a fault invalid; in an episode that is tried again, all of its rows."""
         steps = int(self._episodes.lengths[self.ids[k]]) if fault.retry else 1
         first = max(0, self._t + 1 - max(1, steps))
         record.valid[first : self._t + 1, self.ids[k]] = False
@@ -346,7 +350,7 @@ class _Record:
 
 
 class _Stack:
-    """Stacked batches of one space: an array per leaf, or lists if it has no fixed size."""
+    """Stacked batches of one space: an array per leaf, or lists for values without a fixed size."""
 
     def __init__(self, layout: Layout, steps: int, num_envs: int) -> None:
         self.layout = layout
@@ -366,7 +370,7 @@ class _Stack:
                     stack[t][i] = value
 
     def nested(self, t: int | None = None, ids: Sequence[int] | None = None) -> Any:
-        """Return all rows, or one, or that of some environments, nested as the space is."""
+        """Return all rows, or row ``t`` of all or some environments, nested as the space is."""
         leaves = self._leaves if t is None else [leaf[t] for leaf in self._leaves]
         if ids is not None:
             leaves = [

@@ -1,4 +1,4 @@
-"""Stacks the observations of many askers into one input, and splits one output into answers."""
+"""Stacks the observations of many requests into one input, and splits one output into answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from agym.errors import UsageError
 
 
 def kind_of(observation: Any) -> Hashable:
-    """Return what observations must have in common to be stacked.
+    """Return the kind of an observation; observations of one kind can be stacked.
 
-    It is the shape and library of an array, with the structure of dicts and tuples around it. All
-    other objects, text among them, go into a list, and have nothing in common.
+    For an array, the kind is its shape and library; for dicts and tuples, their structure with the
+    kinds of their parts. All other objects, including text, are of one kind, and go into a list.
     """
     if isinstance(observation, np.ndarray):
         numeric = observation.dtype.kind in "biufc"
@@ -55,11 +55,11 @@ def stack(observations: Sequence[Any]) -> Any:
 def split(output: Any, n: int) -> list[Any]:
     """Split an output into the answers to ``n`` observations.
 
-    A list has an answer each, an array a row each, which is a copy; a dict or a tuple is split part
-    by part.
+    A list has one answer per observation, and an array one row, which is copied. A dict or a tuple
+    is split part by part.
 
     Raises:
-        UsageError: It is none of these, or has another length.
+        UsageError: The output is none of these, or has the wrong length.
     """
     if isinstance(output, Mapping) and output:
         parts = [split(part, n) for part in output.values()]
@@ -73,8 +73,8 @@ def split(output: Any, n: int) -> list[Any]:
         isinstance(output, Sequence) or shape
     ):
         raise UsageError(
-            f"it returned {type(output).__name__} for {n} observations: return an array with a row"
-            " for each, a list, or a dict or tuple of these"
+            f"it returned {type(output).__name__} for {n} observations: return an array or a list"
+            " with a row per observation, or a dict or tuple of these"
         )
     if len(output) != n:
         raise UsageError(f"it returned {len(output)} answers to {n} observations")
@@ -86,9 +86,9 @@ def split(output: Any, n: int) -> list[Any]:
 
 
 def _namespace(value: Any) -> Any:
-    """Return the library of an array that is not NumPy's, if it is one."""
+    """Return the library of an array that is not NumPy's; ``None`` for anything else."""
     if isinstance(value, np.generic):
-        return None  # text and times: a number never comes here
+        return None  # a text or time scalar; numbers were handled before
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return torch
@@ -97,7 +97,7 @@ def _namespace(value: Any) -> Any:
 
 
 def _like(example: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a tuple, of the same class if it is a named one."""
+    """Return the values as a tuple, or as a named tuple if the example is one."""
     make = getattr(example, "_make", tuple)
-    made: tuple[Any, ...] = make(values)
-    return made
+    result: tuple[Any, ...] = make(values)
+    return result

@@ -1,13 +1,13 @@
 """Makes numba compute as Python does.
 
-numba computes in the kind of what is read, so that ``-x`` of an ``int8`` is an ``int8``. In
-functions of rules its code is changed before types are inferred::
+numba computes in the type of the operands, so that ``-x`` of an ``int8`` is an ``int8``. In
+functions of rules, the code is changed before numba infers types::
 
     state.tiny      -->  wide(state.tiny)        small integers are int64, float32 is float64
     -state.flag     -->  -number(state.flag)     a bool is an integer
-    2 ** state.n    -->  power(2, state.n)       raises where Python has a fraction
+    2 ** state.n    -->  power(2, state.n)       raises where Python returns a fraction
 
-and afterwards code whose results would differ from Python's is refused.
+After the inference, code whose results would differ from Python's is refused.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from agym.rules.records import Table
 
 EXTRA = "vectorize"
 
-# How functions of rules are told from all others that numba compiles.
+# Marks the functions of rules among all functions that numba compiles.
 MARK = "__agym_rules__"
 
-# What numba's code calls reads.
+# The operations that read a value in numba's intermediate code.
 READS = ("getattr", "getitem", "static_getitem", "pair_first")
 
 NEGATIVE = (
@@ -42,7 +42,7 @@ PARTS = "arrays in rules have no {name}: write a loop. They have " + ", ".join(
 
 
 def as_python(function: FunctionType) -> FunctionType:
-    """Have numba compute as Python does in a function."""
+    """Mark a function, so that numba computes as Python does in it."""
     install()
     function.__dict__[MARK] = True
     return function
@@ -50,7 +50,7 @@ def as_python(function: FunctionType) -> FunctionType:
 
 @cache
 def install() -> None:
-    """Teach numba this module's two passes."""
+    """Add this module's two passes to numba."""
     ir, ir_utils, types, rewrites = (
         require(f"numba.core.{name}", EXTRA) for name in ("ir", "ir_utils", "types", "rewrites")
     )
@@ -60,14 +60,14 @@ def install() -> None:
         return MARK in func_ir.func_id.func.__dict__
 
     class Widen(rewrites.Rewrite):  # type: ignore[misc, name-defined]
-        """Converts what is read to 64 bits."""
+        """Converts values that are read to 64 bits."""
 
         def __init__(self, state: Any) -> None:
             self._done: list[Any] = []
 
         def match(self, func_ir: Any, block: Any, typemap: Any, calltypes: Any) -> bool:
             self._ir, self._block = func_ir, block
-            return is_marked(func_ir) and not any(block is one for one in self._done)
+            return is_marked(func_ir) and not any(block is done for done in self._done)
 
         def apply(self) -> Any:
             calls = [
@@ -76,10 +76,11 @@ def install() -> None:
             called = {call.func.name for call in calls}
             self._new = self._block.copy()
             self._new.clear()
-            for one in self._block.body:
-                if isinstance(one, ir.Assign) and isinstance(one.value, ir.Expr):
-                    one.value = self._changed(one.value, one.target.name in called)
-                self._new.append(one)
+            for statement in self._block.body:
+                if isinstance(statement, ir.Assign) and isinstance(statement.value, ir.Expr):
+                    is_called = statement.target.name in called
+                    statement.value = self._changed(statement.value, is_called)
+                self._new.append(statement)
             self._done.append(self._new)
             return self._new
 
@@ -97,7 +98,7 @@ def install() -> None:
             return expr
 
         def _is_constant(self, expr: Any) -> bool:
-            """Return whether an expression reads of a module, or of another constant."""
+            """Return whether an expression reads from a module, or from another constant."""
             while isinstance(expr, ir.Expr) and expr.op in READS:
                 expr = ir_utils.guard(ir_utils.get_definition, self._ir, expr.value)
             return isinstance(expr, ir.Global | ir.FreeVar)
@@ -115,21 +116,21 @@ def install() -> None:
             return variable
 
     class Refuse(rewrites.Rewrite):  # type: ignore[misc, name-defined]
-        """Refuses what has other results than in Python."""
+        """Refuses code whose results differ from Python's."""
 
         def match(self, func_ir: Any, block: Any, typemap: Any, calltypes: Any) -> bool:
-            for one in block.body if is_marked(func_ir) else ():
-                expr = one.value if isinstance(one, ir.Assign) else None
+            for statement in block.body if is_marked(func_ir) else ():
+                expr = statement.value if isinstance(statement, ir.Assign) else None
                 if isinstance(expr, ir.Expr) and expr.op == "getattr":
                     of_array = isinstance(typemap[expr.value.name], types.Array)
                     if of_array and not hasattr(Table, expr.attr):
-                        self._refuse(PARTS.format(name=expr.attr), one.loc)
+                        self._refuse(PARTS.format(name=expr.attr), statement.loc)
                 if isinstance(expr, ir.Expr) and expr.op == "call" and len(expr.args) == 2:
                     called = getattr(typemap[expr.func.name], "typing_key", None)
                     if called is round:
-                        self._refuse(ROUND, one.loc)
+                        self._refuse(ROUND, statement.loc)
                     if called is math.hypot:
-                        self._refuse(HYPOT, one.loc)
+                        self._refuse(HYPOT, statement.loc)
             return False
 
         def _refuse(self, reason: str, loc: Any) -> None:
@@ -161,7 +162,7 @@ def converter(bools: bool) -> Any:
 
 
 def checked_power() -> Any:
-    """Return a compiled function of a base, an exponent, and the line of rules that has them."""
+    """Return a compiled function of a base, an exponent, and their line in the rules."""
     types = require("numba.core.types", EXTRA)
 
     def power(typing: Any, base: Any, exponent: Any, place: Any) -> Any:
@@ -196,5 +197,5 @@ def checked_power() -> Any:
     return require("numba.extending", EXTRA).intrinsic(prefer_literal=True)(power)
 
 
-# What decides on the machine code, beside the rules and the kernels.
+# Code that also affects the machine code, besides the rules and the kernels.
 CODES = (inspect.unwrap(install).__code__, converter.__code__, checked_power.__code__)

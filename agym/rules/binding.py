@@ -1,8 +1,8 @@
-"""Copies of functions in which other functions take the place of those they name, and fingerprints.
+"""Copies functions with their global names replaced, and computes fingerprints of functions.
 
-A kernel names a stand-in for ``step``, and a rule book's ``step`` names helpers of its module.
-Compiled code must call compiled functions, so each function is copied with its global names
-replaced, and compiled, after those that it calls. A fingerprint follows the same names.
+A kernel calls a stand-in for ``step``, and a rule book's ``step`` calls helpers of its module.
+Compiled code must call compiled functions. So each function is copied with its global names
+replaced, and compiled, after the functions that it calls. A fingerprint follows the same names.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from agym.core._system.extras import require
 from agym.errors import MissingExtraError, UsageError
 from agym.rules.records import Constants
 
-# Packages whose functions numba knows by themselves.
+# Packages whose functions numba supports by itself.
 KNOWN = ("builtins", "cmath", "math", "numba", "numpy", "operator")
 
 
 class Binder:
-    """Binds functions and all that they call, each once.
+    """Binds functions and all functions that they call, each once.
 
     Args:
-        replaced: Functions, and those that take their place.
-        compile_one: What is done with each bound function; ``None`` for nothing, and then functions
-            may call themselves.
+        replaced: Functions, and their replacements.
+        compile_one: Compiles a bound function; ``None`` not to compile. Only functions that are not
+            compiled may call themselves.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Binder:
         if function in self._open:
             raise UsageError(
                 f"{place_of(function)}: {function.__name__} calls itself, which cannot be compiled"
-                " here: write a loop, or take engine='python'"
+                " here: write a loop, or use engine='python'"
             )
         self._open.append(function)
         copy = self.copy(function)
@@ -75,11 +75,11 @@ class Binder:
         copy.__qualname__ = function.__qualname__
         copy.__kwdefaults__ = function.__kwdefaults__
         if self._compile is None:
-            self._done[function] = copy  # also for itself, if it calls itself
+            self._done[function] = copy  # before its names are bound: it may call itself
         for name in {*global_names(function)}:
             names[name] = self._bound(names[name])
-        for cell, theirs in zip(cells, function.__closure__ or (), strict=True):
-            cell.cell_contents = self._bound(theirs.cell_contents)
+        for cell, original in zip(cells, function.__closure__ or (), strict=True):
+            cell.cell_contents = self._bound(original.cell_contents)
         return copy
 
     def _bound(self, value: Any) -> Any:
@@ -99,12 +99,12 @@ class Binder:
         return value
 
     def _attribute(self, value: Any) -> Any:
-        """Bind what a module has; its plain functions stay, since numba does not call those."""
+        """Bind an attribute of a module, except functions: numba calls none of a module."""
         return value if isinstance(value, FunctionType) else self._bound(value)
 
 
 class BoundModule(ModuleType):
-    """Stands for a module; what is read of it is bound then."""
+    """Replaces a module; its attributes are bound when they are read."""
 
     def __init__(self, module: ModuleType, bind: Callable[[Any], Any]) -> None:
         super().__init__(module.__name__)
@@ -119,7 +119,7 @@ class BoundModule(ModuleType):
 def widened(value: Any) -> Any:
     """Return a constant in the 64 bits in which rules compute.
 
-    NumPy's smaller numbers have arithmetic of their own, which is another one in compiled code.
+    NumPy computes with smaller numbers in their size, and compiled code does not.
     """
     if isinstance(value, np.ndarray) and value.dtype != np.uint64:
         wide = {"f": np.float64, "i": np.int64, "u": np.int64}.get(value.dtype.kind)
@@ -133,33 +133,33 @@ def widened(value: Any) -> Any:
 
 
 def function_of(value: Any) -> FunctionType | None:
-    """Return the Python function of a function, also of one that numba compiles."""
-    dispatcher = sys.modules.get("numba.core.dispatcher")  # without it none is compiled
+    """Return a Python function, also of numba's dispatcher; ``None`` for other values."""
+    dispatcher = sys.modules.get("numba.core.dispatcher")  # not imported: no dispatchers
     if dispatcher is not None and isinstance(value, dispatcher.Dispatcher):
         value = value.py_func
     return value if isinstance(value, FunctionType) else None
 
 
 def is_known(module: Any) -> bool:
-    """Return whether numba knows the contents of a module, given its name, by themselves."""
+    """Return whether numba supports the contents of a module, given its name, by itself."""
     return str(module).partition(".")[0] in KNOWN
 
 
 def global_names(function: FunctionType) -> Iterator[str]:
-    """Yield the global names that a function uses, but not Python's own."""
+    """Yield the global names that a function uses, without builtins."""
     for code in codes_of(function.__code__):
-        loads = (one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL")
+        loads = (i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL")
         yield from (name for name in loads if name in function.__globals__)
 
 
 def codes_of(code: CodeType) -> list[CodeType]:
-    """Return a code and those of the functions inside of it."""
-    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    return [code, *(each for one in inner for each in codes_of(one))]
+    """Return a code object and the code objects of nested functions."""
+    nested = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [code, *(inner for child in nested for inner in codes_of(child))]
 
 
 def refuse_coroutines(function: FunctionType) -> None:
-    """Refuse functions that have to be awaited, in all engines.
+    """Refuse functions that must be awaited, in all engines.
 
     Raises:
         UsageError: The function is asynchronous.
@@ -172,24 +172,24 @@ def refuse_coroutines(function: FunctionType) -> None:
 
 
 def refuse_other_randomness(function: FunctionType) -> None:
-    """Refuse random numbers that no seed of a game determines, in all engines.
+    """Refuse random numbers that do not depend on a game's seed, in all engines.
 
     Raises:
         UsageError: The function uses ``random`` or ``numpy.random``.
     """
     loads = [*dis.get_instructions(function.__code__)]
-    for one, after in pairwise([*loads, loads[-1]]):
-        module = function.__globals__.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
+    for load, after in pairwise([*loads, loads[-1]]):
+        module = function.__globals__.get(load.argval) if load.opname == "LOAD_GLOBAL" else None
         drawn = module is random or isinstance(getattr(module, "__self__", None), random.Random)
         if drawn or (module is np and after.argval == "random"):
             raise UsageError(
-                f"{place_of(function)}: {function.__name__} uses {one.argval}, whose random numbers"
-                " no seed of a game determines: use rng, such as rng.random()"
+                f"{place_of(function)}: {function.__name__} uses {load.argval}, whose random"
+                " numbers don't depend on the game's seed: use rng, such as rng.random()"
             )
 
 
 def place_of(function: FunctionType) -> str:
-    """Return file and line of a function."""
+    """Return the file and the line of a function."""
     return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
 
 
@@ -197,11 +197,11 @@ def place_of(function: FunctionType) -> str:
 
 
 def fingerprint(*values: Any) -> tuple[str, list[str]]:
-    """Return a digest of values and functions, and of all that these functions name.
+    """Return a digest of values and functions, and of all values that these functions use.
 
     Returns:
-        The digest, and what is named whose value cannot be read: if there is such a thing, the
-        digest is another one each time.
+        The digest, and the names of values that cannot be read. If there are any, the digest
+        differs each time.
     """
     names: set[str] = set()
     while True:
@@ -212,7 +212,7 @@ def fingerprint(*values: Any) -> tuple[str, list[str]]:
             if reader.unreadable:
                 digest.update(os.urandom(16))
             return digest.hexdigest(), reader.unreadable
-        # A module may be passed on to a function that is found later.
+        # A module may be passed to a function that is read later, and uses other attributes.
         names = reader.names
 
 
@@ -220,12 +220,12 @@ class Reader:
     """Describes values in words that are the same in every process.
 
     Args:
-        names: The attributes that are read of modules and classes.
+        names: The attributes of modules and classes to read.
 
     Attributes:
         words: The description.
-        names: The attributes that are named by the functions found.
-        unreadable: What may be part of compiled code, and cannot be described.
+        names: The attributes that the functions use.
+        unreadable: Values that may be part of compiled code, but cannot be described.
     """
 
     def __init__(self, names: set[str]) -> None:
@@ -263,7 +263,7 @@ class Reader:
             self._add_named(value, name)
 
     def _add_named(self, value: Any, name: str) -> None:
-        """Add what has a name, or may name itself."""
+        """Add a value that has a name, or that may refer to itself."""
         function, library = function_of(value), name_in_library(value)
         if library is not None:
             self._say(library)
@@ -296,7 +296,7 @@ class Reader:
             self.add(cell.cell_contents, name)
 
     def _add_owner(self, owner: Any, name: str) -> None:
-        """Add what functions may read of a module or class, such as ``settings.SPEED``."""
+        """Add attributes of a module or class that functions use, such as ``settings.SPEED``."""
         if is_known(owner.__name__ if isinstance(owner, ModuleType) else owner.__module__):
             return
         if isinstance(owner, type):
@@ -312,7 +312,7 @@ class Reader:
 
 
 def name_in_library(value: Any) -> str | None:
-    """Return the name of what a library has, if the name determines what it is."""
+    """Return the name of a library's object, if the name determines the object."""
     types = sys.modules.get("numba.core.types")
     if types is not None and isinstance(value, types.Type):
         return str(value)
@@ -325,14 +325,14 @@ def name_in_library(value: Any) -> str | None:
 
 
 def may_be_compiled(value: Any) -> bool:
-    """Return whether numba knows a value, so that it may be part of compiled code."""
+    """Return whether numba supports a value, so that it may be part of compiled code."""
     try:
         numba = require("numba.core.registry", "vectorize")
         context = numba.cpu_target.typing_context
-        context.refresh()  # what was made since numba compiled last
+        context.refresh()  # for types that were registered since numba compiled last
         context.resolve_value_type(value)
     except MissingExtraError:
         raise
-    except Exception:  # numba raises what it likes for what it does not know
+    except Exception:  # for unknown values, numba raises various errors
         return False
     return True

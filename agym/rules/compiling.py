@@ -1,7 +1,7 @@
-"""Compiles kernels with numba, keeps the machine code on disk, and says why rules are refused.
+"""Compiles kernels with numba, caches the machine code on disk, and explains refused rules.
 
-numba's own cache looks at the file of the function alone, here always ``kernels.py``. So the cache
-here goes by a fingerprint of all functions and constants that are compiled.
+numba's cache only checks the file of the function, here always ``kernels.py``. So this cache uses a
+fingerprint of all functions and constants that are compiled.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from agym.rules.contract import RuleBook
 from agym.rules.kernels import begin_some, play_some, show_some
 from agym.rules.rng import METHODS, Rng
 
-# Nothing in a kernel allocates, so no references are counted (`_nrt`): that would take half of a
-# small game's time. Indices are checked, as in Python: it takes 2 to 25 %.
+# Kernels do not allocate, so references need not be counted (`_nrt`): that would take half of a
+# small game's time. Indices are checked, as in Python, which takes 2 to 25 % of the time.
 OPTIONS = {"nogil": True, "_nrt": False, "boundscheck": True}
 
-# Colours; places, in the forms in which numba names them; parts of arrays that numba does not
-# compile; lines that give no reason.
+# In numba's messages: colours; places, in both of numba's formats; parts of arrays that numba does
+# not compile; lines without a reason.
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 PLACE = re.compile(r'File "(?P<a>[^"]+)", line (?P<m>\d+)|(?:at|from) (?P<b>\S+) \((?P<n>\d+)\)')
 PART = re.compile(r"npytypes\.Array'>, '(\w+)'\)")
@@ -45,7 +45,7 @@ ALLOCATES = (
     " module, such as MOVES = ((1, 0), (0, 1))"
 )
 
-# What numba says of its own parts, in other words.
+# Replacements for numba's internal terms.
 PLAINER = (
     (
         re.compile("NRT required but not enabled"),
@@ -62,7 +62,7 @@ PLAINER = (
 
 log = logging.getLogger("agym.vectorize")
 
-# numba's dispatchers are not to be made by two threads at the same time.
+# Two threads must not make numba dispatchers at the same time.
 _lock = threading.Lock()
 
 
@@ -80,7 +80,7 @@ class Kernels:
 
         Args:
             book: The rules.
-            mark: Their fingerprint, ``None`` if they are compiled anew each time.
+            mark: The fingerprint of the rules; ``None`` to compile them without the cache.
         """
         numba = require("numba", EXTRA)
         install_rng()
@@ -95,7 +95,7 @@ class Kernels:
         """Compile a kernel for arguments of these types, or load it from the disk.
 
         Raises:
-            UsageError: numba cannot compile the rules; the message names their line.
+            UsageError: numba cannot compile the rules; the message names the line.
         """
         numba = require("numba", EXTRA)
         with _lock:
@@ -108,26 +108,26 @@ class Kernels:
                 raise refusal(self._book, error) from None
 
     def _announce(self) -> None:
-        """Say once per rule book that something is compiled."""
+        """Log once per rule book that it is being compiled."""
         if not self._announced:
             self._announced = True
             log.warning(
-                "compiling the rules of %s, which takes some seconds; the next time they are"
+                "compiling the rules of %s, which takes a few seconds; the next time, they are"
                 " loaded from %s",
                 self._book.name, cache_folder(),
             )  # fmt: skip
 
 
-# Kernels by fingerprint, so that a constant that was changed counts.
+# Kernels by fingerprint, so that rules with a changed constant are compiled again.
 _kernels: dict[str, Kernels] = {}
 
 
 def mark_of(book: RuleBook) -> str | None:
-    """Return the fingerprint of all that is compiled for a rule book.
+    """Return the fingerprint of all code that is compiled for a rule book.
 
     Returns:
-        ``None`` if the rules use what has no fingerprint, of which a warning tells: then compiled
-        code of an earlier time may have other values in it.
+        ``None``, after a warning, if the rules use a value that has no fingerprint. Cached machine
+        code may then contain an outdated value.
     """
     methods = (getattr(Rng, name) for name in METHODS)
     mark, unreadable = fingerprint(
@@ -137,15 +137,15 @@ def mark_of(book: RuleBook) -> str | None:
     if not unreadable:
         return mark
     log.warning(
-        "the rules of %s are compiled anew for each batch, because agym cannot tell whether %s has"
-        " changed: use plain functions, numbers, tuples and arrays",
+        "the rules of %s are compiled again for each batch, because agym can't detect changes of"
+        " %s: use plain functions, numbers, tuples and arrays",
         book.name, ", ".join(unreadable),
     )  # fmt: skip
     return None
 
 
 def kernels_of(book: RuleBook) -> Kernels:
-    """Return the kernels of a rule book, which all its batches in this process share."""
+    """Return the kernels of a rule book, which all of its batches in this process share."""
     mark = mark_of(book)
     if mark is None:
         return Kernels(book, None)
@@ -157,7 +157,7 @@ def kernels_of(book: RuleBook) -> Kernels:
 
 @cache
 def install_rng() -> None:
-    """Teach numba the methods of :class:`~agym.rules.rng.Rng`."""
+    """Add the methods of :class:`~agym.rules.rng.Rng` to numba."""
     numba, extending = require("numba", EXTRA), require("numba.extending", EXTRA)
     binder = Binder({}, numba.njit(**OPTIONS))
     for name in METHODS:
@@ -177,7 +177,7 @@ def _install(extending: Any, binder: Binder, name: str) -> None:
 
 @cache
 def _disk_cache() -> Any:
-    """Return the class of numba's caches that go by a fingerprint."""
+    """Return a class of numba caches that use a fingerprint."""
     caching = require("numba.core.caching", EXTRA)
 
     class Locator(caching._CacheLocator):  # type: ignore[misc, name-defined]
@@ -197,8 +197,8 @@ def _disk_cache() -> Any:
             return cls()
 
     class DiskCache(caching.FunctionCache):  # type: ignore[misc, name-defined]
-        def __init__(self, function: Any, mark: str, tell: Any) -> None:
-            self._mark, self._tell = mark, tell
+        def __init__(self, function: Any, mark: str, on_miss: Any) -> None:
+            self._mark, self._on_miss = mark, on_miss
             locator = type("Locator", (Locator,), {"mark": mark})
             self._impl_class = type(
                 "Impl", (caching.CompileResultCacheImpl,), {"_locator_classes": [locator]}
@@ -209,20 +209,20 @@ def _disk_cache() -> Any:
             return signature, codegen.magic_tuple(), self._mark
 
         def load_overload(self, signature: Any, context: Any) -> Any:
-            found = None
+            code = None
             try:
-                found = super().load_overload(signature, context)
+                code = super().load_overload(signature, context)
             except OSError:
                 pass
-            except Exception:  # a damaged file, in whose place a new one can be written
+            except Exception:  # a damaged file: remove it, so that a new one can be written
                 with suppress(OSError):
                     self.flush()
-            if found is None:
-                self._tell()
-            return found
+            if code is None:
+                self._on_miss()
+            return code
 
         def save_overload(self, signature: Any, result: Any) -> None:
-            with suppress(OSError):  # compiled again the next time
+            with suppress(OSError):  # without a cache file, it is compiled again the next time
                 super().save_overload(signature, result)
 
     return DiskCache
@@ -232,7 +232,7 @@ def _disk_cache() -> Any:
 
 
 def refusal(book: RuleBook, error: Exception) -> UsageError:
-    """Return the error for rules that numba refuses with an error of its own."""
+    """Turn numba's error about rules into a :class:`UsageError`."""
     text = COLOR.sub("", str(error))
     functions = all_functions(book)
     place = _place_named(text, functions) or _place_of_word(text, functions)
@@ -251,26 +251,26 @@ def refusal(book: RuleBook, error: Exception) -> UsageError:
         line = linecache.getline(file, number).strip()
         where = f" at {file}:{number}: {line!r}"
         if ":=" in line and "cannot be determined" in reason:
-            reason = "numba does not know := here: write the assignment on a line of its own"
+            reason = "numba does not support := here: write the assignment on a separate line"
     return UsageError(
         f"the rules of {book.name} cannot be compiled{where}: {reason[:300].strip(' .:')}. Rules"
         " may use numbers, fixed arrays, math, and constants and functions of their module;"
-        " engine='python' runs more"
+        " engine='python' supports more"
     )
 
 
 def all_functions(book: RuleBook) -> list[FunctionType]:
-    """Return a rule book's functions, and those that they call."""
-    found: list[FunctionType] = []
+    """Return a rule book's functions, and all functions that they call."""
+    functions: list[FunctionType] = []
     todo = list(book.functions.values())
     while todo:
         function = todo.pop()
-        if function not in found:
-            found.append(function)
+        if function not in functions:
+            functions.append(function)
             named = [function.__globals__[name] for name in global_names(function)]
             cells = [cell.cell_contents for cell in function.__closure__ or ()]
-            todo += [one for one in map(function_of, (*named, *cells)) if one is not None]
-    return found
+            todo += [f for f in map(function_of, (*named, *cells)) if f is not None]
+    return functions
 
 
 def _place_named(text: str, functions: list[FunctionType]) -> tuple[str, int] | None:
@@ -288,7 +288,7 @@ def _place_named(text: str, functions: list[FunctionType]) -> tuple[str, int] | 
 
 
 def _place_of_word(text: str, functions: list[FunctionType]) -> tuple[str, int] | None:
-    """Return the line of the rules with a word that the text quotes."""
+    """Return the first line of the rules that contains a quoted word of the text."""
     for word in re.findall(r"'(\w+)'", text):
         for function in functions:
             try:

@@ -1,10 +1,10 @@
 """The CUDA engine: compiled rules on a GPU, a thread per game.
 
-States, headers and the results of steps live on the device. What a step returns is copied to the
-host, or stays on the device with ``copy=False``.
+States, headers and the results of steps are on the device. The results of a step are copied to the
+host, or stay on the device with ``copy=False``.
 
-Numbers are the same as those of the other engines where rules compute with integers. Floats may
-differ in their last bits: CUDA fuses multiplications with additions, and has its own ``sin``.
+Integers are the same as with the other engines. Floats may differ in their last bits: CUDA fuses
+multiplications with additions, and has its own ``sin``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class CudaEngine(Engine):
         super().__init__(book, num_envs, blanks, limit, mode)
         self._cuda = cuda = require("numba.cuda", EXTRA)
         if not cuda.is_available():
-            raise UsageError("engine='cuda' needs an NVIDIA GPU and its driver: take 'compiled'")
+            raise UsageError(
+                "engine='cuda' needs an NVIDIA GPU and its driver: use engine='compiled'"
+            )
         threads = min(num_envs, THREADS)
         self._launch = -(-num_envs // threads), threads
         try:
@@ -80,11 +82,11 @@ class CudaEngine(Engine):
 
     def play(self, actions: Any) -> None:
         if hasattr(actions, "__cuda_array_interface__"):
-            given = self._cuda.as_cuda_array(actions)
+            on_device = self._cuda.as_cuda_array(actions)
         else:
             self._actions.copy_to_device(actions)
-            given = self._actions
-        self._run(self._play, given, self._limit, self._mode)
+            on_device = self._actions
+        self._run(self._play, on_device, self._limit, self._mode)
 
     def show(self, out: Outputs) -> Array | None:
         self._write(out)
@@ -94,15 +96,15 @@ class CudaEngine(Engine):
         return over
 
     def _write(self, out: Outputs) -> None:
-        here = isinstance(out.observations, np.ndarray)
-        there = self._own if here else out
-        self._run(self._show, *shaped(there), self._mode)
-        if here:
+        on_host = isinstance(out.observations, np.ndarray)
+        device_out = self._own if on_host else out
+        self._run(self._show, *shaped(device_out), self._mode)
+        if on_host:
             names = ["observations", "rewards", "terminated", "truncated"]
             names += ["infos"] if self._book.info_dtype.names else []
             names += ["finals", "final_infos"] if self._mode == SAME_STEP else []
             for name in names:
-                getattr(there, name).copy_to_host(getattr(out, name))
+                getattr(device_out, name).copy_to_host(getattr(out, name))
 
     def _host(self, array: Any) -> Any:
         return array if isinstance(array, np.ndarray) else array.copy_to_host()
@@ -111,7 +113,7 @@ class CudaEngine(Engine):
         kernel[self._launch](*self._tables, *arguments)
 
     def close(self) -> None:
-        """Free the device's memory, but for what the caller holds."""
+        """Free the memory on the device, except arrays that the caller uses."""
         for name in ("_tables", "_actions", "_mask", "_own", "states", "games"):
             self.__dict__.pop(name, None)
 
@@ -121,7 +123,7 @@ _kernels: dict[str, tuple[Any, Any, Any]] = {}
 
 
 def kernels_of(book: RuleBook) -> tuple[Any, Any, Any]:
-    """Return the kernels of a rule book, which all its batches in this process share."""
+    """Return the kernels of a rule book, which all of its batches in this process share."""
     mark = mark_of(book)
     if mark is None:
         return compile_kernels(book)
@@ -152,7 +154,7 @@ def compile_kernels(book: RuleBook) -> tuple[Any, Any, Any]:
 
 # ---------------------------------------------------------------- compiled functions
 
-# Stand-in, replaced by numba.cuda when compiled.
+# A stand-in; kernels are compiled with numba.cuda in its place.
 cuda: Any = None
 
 
@@ -167,12 +169,12 @@ def same(array: Any) -> Any:
 
 
 def plain_table(array: Any) -> Any:
-    """Return an array of numba's simulator as one of Python's numbers."""
+    """Return an array of numba's simulator as a table of Python numbers."""
     return Table(array._item._ary)
 
 
 def begin_one(states: Any, blanks: Any, games: Any, mask: Any) -> None:
-    """Begin an episode of the thread's game, if the mask has it."""
+    """Start an episode of the thread's game, if the mask selects it."""
     i = cuda.grid(1)
     if i < len(games) and mask[i]:
         begin(plain(states), plain(blanks), plain(games), i)

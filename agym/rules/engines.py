@@ -1,8 +1,8 @@
-"""Engines: how the games of a batch are played, one after the other.
+"""The engines, which play the games of a batch.
 
 ::
 
-    python     the rules as they are written: the oracle, slow
+    python     the rules as they are written: slow, and the oracle of the tests
     compiled   the same functions, compiled by numba, on one core
     parallel   compiled, the games divided among all cores
     cuda       compiled for a CUDA device, a thread per game (``cuda.py``)
@@ -33,7 +33,7 @@ from agym.rules.kernels import (
 )
 from agym.rules.records import Table
 
-# Minimum number of games per core: to wake the other threads twice per step takes 0.1 to 0.2 ms.
+# Minimum number of games per core. Waking the other threads twice per step takes 0.1 to 0.2 ms.
 SHARE = 8192
 
 
@@ -47,7 +47,7 @@ class Outputs(NamedTuple):
         truncated: ``bool[n]``.
         infos: ``(n,)`` of the rule book's ``info_dtype``.
         finals: The last observations of episodes that ended, under same-step autoreset.
-        final_infos: Their infos.
+        final_infos: The last infos of these episodes.
     """
 
     observations: Array
@@ -66,7 +66,7 @@ class Outputs(NamedTuple):
         truncated: Array,
         finals: Array | None,
     ) -> Outputs:
-        """Return the same with other arrays; ``finals`` may be left as they are."""
+        """Return the outputs with other arrays; with ``finals=None``, keep the present ones."""
         if finals is None:
             finals = self.finals if self.finals is not self.observations else observations
         return Outputs(
@@ -94,11 +94,11 @@ class Engine(ABC):
     def __init__(
         self, book: RuleBook, num_envs: int, blanks: Array, limit: int | None, mode: int
     ) -> None:
-        """Make games that have not begun.
+        """Make games, which must be reset before the first step.
 
         Args:
-            book: Their rules.
-            num_envs: Their number.
+            book: The rules.
+            num_envs: Number of games.
             blanks: States before an episode; see :meth:`RuleBook.blanks`.
             limit: Steps after which an episode is truncated, ``None`` for no limit.
             mode: Autoreset mode, as a number of ``kernels.py``.
@@ -128,16 +128,16 @@ class Engine(ABC):
         )  # fmt: skip
 
     def own_outputs(self) -> Outputs:
-        """Return arrays where the engine writes without any copy."""
+        """Return arrays into which the engine writes without a copy."""
         return self.outputs()
 
     def seed(self, chosen: Array, keys: Array) -> None:
-        """Give some games new keys; ``chosen`` are their numbers."""
+        """Set new keys of random numbers; ``chosen`` are the indices of the games."""
         self.games["key"][chosen] = keys
         self.games["draws"][chosen] = 0
 
     def get_state(self, i: int) -> tuple[bytes, bytes]:
-        """Return the state of one game, with its random numbers and episode."""
+        """Return the state of one game, with its header."""
         return self.states[i].tobytes(), self.games[i].tobytes()
 
     def set_state(self, i: int, state: tuple[bytes, bytes]) -> None:
@@ -150,22 +150,22 @@ class Engine(ABC):
         return self.states.copy(), self.games.copy()
 
     def set_states(self, states: tuple[Array, Array]) -> None:
-        """Continue all games from what :meth:`get_states` returned."""
+        """Continue all games from a result of :meth:`get_states`."""
         self.states[:], self.games[:] = states
 
     @abstractmethod
     def begin(self, mask: Array) -> None:
-        """Begin episodes of the games of a mask, ``bool[n]``."""
+        """Start episodes of the games of a mask, ``bool[n]``."""
 
     @abstractmethod
     def play(self, actions: Array) -> None:
         """Play a step of all games."""
 
     def show(self, out: Outputs) -> Array | None:
-        """Write the results of the last step; under same-step autoreset begin next episodes.
+        """Write the results of the last step; with same-step autoreset, start the next episodes.
 
         Returns:
-            Which episodes have ended with the step, ``bool[n]``; ``None`` under next-step
+            Whether each episode has ended with the step, ``bool[n]``; ``None`` with next-step
             autoreset, which does not need it.
         """
         self._write(out)
@@ -176,7 +176,7 @@ class Engine(ABC):
         """Write the results of the last step."""
 
     def close(self) -> None:
-        """Free what the engine holds beside memory of this process."""
+        """Free threads and memory on devices."""
 
 
 class PythonEngine(Engine):
@@ -250,16 +250,16 @@ class ParallelEngine(CompiledEngine):
         self._pool = ThreadPoolExecutor(max(1, len(self._ranges) - 1), "agym-parallel")
 
     def _run_ranges(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
-        if os.getpid() != self._process:  # a fork has none of its parent's threads
+        if os.getpid() != self._process:  # a forked child does not have its parent's threads
             self._start()
-        ours, *others = self._ranges
+        first, *others = self._ranges
         running = [self._pool.submit(kernel, *self._arrays, *arguments, *each) for each in others]
         try:
-            kernel(*self._arrays, *arguments, *ours)
+            kernel(*self._arrays, *arguments, *first)
         finally:
-            wait(running)  # also if one raises, since the others still write
-        for each in running:
-            each.result()
+            wait(running)  # also after an exception, because the other threads still write
+        for future in running:
+            future.result()
 
     def close(self) -> None:
         self._pool.shutdown()

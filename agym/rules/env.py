@@ -26,8 +26,8 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         >>> env.step(2)[1:]
         (0.0, False, False, {})
 
-    ``agym.vectorize`` runs the rules as they are written, so that a debugger steps into them. Made
-    by an id, they are compiled where numba is installed.
+    ``agym.vectorize`` runs the rules of one game in Python, so that a debugger can step into them.
+    For an id, as in ``gymnasium.make("agym/Pong-v0")``, they are compiled if numba is installed.
 
     Attributes:
         rules: The class or module of the rules.
@@ -61,15 +61,15 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode.
+        """Start an episode.
 
         Args:
-            seed: Determines all randomness from now on. Without one the stream continues; the first
-                one is random.
-            options: None are known.
+            seed: Determines all randomness from now on. With ``None``, the random stream
+                continues; if there is none yet, it starts with a random seed.
+            options: Ignored.
 
         Returns:
-            An observation and an info, as the spaces and the rules say.
+            An observation and an info.
         """
         super().reset(seed=seed)
         if seed is not None or not self._envs.begun:
@@ -81,8 +81,8 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         """Play a step.
 
         Raises:
-            UsageError: The action does not fit.
-            ResetNeeded: The episode is over, or has not begun.
+            UsageError: The action is not in the action space.
+            ResetNeeded: The episode is over, or was not started.
         """
         observations, rewards, terminated, truncated, infos = self._envs.step(
             np.asarray(action)[None]
@@ -93,7 +93,7 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         )  # fmt: skip
 
     def _info(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Return the info of the one game, with Python's numbers."""
+        """Return the game's info, with Python's numbers."""
         firsts = {name: infos[name][0] for name in self._infos}
         return {
             name: value.copy() if isinstance(value, np.ndarray) else value.item()
@@ -101,7 +101,7 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         }
 
     def get_state(self) -> tuple[Any, ...]:
-        """Return the state of the game, with its random numbers, as a value."""
+        """Return a copy of the game's state, including its random stream."""
         return self._envs.get_state(0)
 
     def set_state(self, state: tuple[Any, ...]) -> None:
@@ -109,7 +109,7 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         self._envs.set_state(0, state)
 
     def render(self) -> Any:
-        """Render the game as ``render_mode`` says; ``None`` without one."""
+        """Render the game in its ``render_mode``; return ``None`` without one."""
         frames = self._envs.render()
         return None if frames is None else frames[0]
 
@@ -117,7 +117,7 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         self._envs.close()
 
     def get_keys_to_action(self) -> dict[Any, Any]:
-        """Return the keys for :func:`gymnasium.utils.play.play`, as the rules name them."""
+        """Return the rules' keys for :func:`gymnasium.utils.play.play`."""
         return dict(getattr(self.rules, "keys_to_action", {}))
 
 
@@ -126,7 +126,7 @@ def vector_env_class(rules: Any) -> type[RulesVectorEnv]:
     """Return the class of many games of a class or module of rules.
 
     Raises:
-        UsageError: The rules cannot work.
+        UsageError: The rules are invalid.
     """
     book = RuleBook.of(rules)
     parts = {"rules": rules, "metadata": book.metadata, "__doc__": rules.__doc__}
@@ -138,7 +138,7 @@ def env_class(rules: Any) -> type[RulesEnv]:
     """Return the class of one game of a class or module of rules.
 
     Raises:
-        UsageError: The rules cannot work.
+        UsageError: The rules are invalid.
     """
     book = RuleBook.of(rules)
     parts = {"rules": rules, "metadata": book.metadata, "__doc__": rules.__doc__}
@@ -146,7 +146,7 @@ def env_class(rules: Any) -> type[RulesEnv]:
 
 
 def _reduce_class(cls: Any) -> Any:
-    """Pickle a class by its rules; modules of rules cannot be pickled, but have a name."""
+    """Pickle a class by its rules; a module of rules cannot be pickled, so by its name."""
     if "rules" not in vars(cls):
         return cls.__qualname__
     rules = cls.rules.__name__ if isinstance(cls.rules, ModuleType) else cls.rules

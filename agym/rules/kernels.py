@@ -4,15 +4,14 @@
 
     begin_some   the games of a mask --> new episodes
     play_some    states, actions     --> states, rewards, flags (in the games' headers)
-    show_some    states, headers     --> observations, rewards, flags, infos, where they are read
+    show_some    states, headers     --> observations, rewards, flags, infos (in result arrays)
 
-A step is ``play_some``, which runs the rules on the games' own memory, and then ``show_some``,
-which writes the results. Each game is a record of its rule book's ``state``, and a header
-(``GAME``).
+A step is ``play_some``, which runs the rules on the games' memory, and then ``show_some``, which
+writes the results. Each game is a record of its rule book's ``state``, and a header (``GAME``).
 
-The names ``reset``, ``step``, ``observe``, ``truncated`` and ``info`` stand for the functions of a
-rule book: ``binding.py`` puts those in their place. Same-step autoreset shows a finished episode,
-then begins the next one, so it happens in ``show_some``.
+The functions ``reset``, ``step``, ``observe``, ``truncated`` and ``info`` are stand-ins:
+``binding.py`` replaces them by the functions of a rule book. Same-step autoreset writes the results
+of a finished episode, then starts the next one, so it happens in ``show_some``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import numpy as np
 
 from agym.rules.rng import Rng
 
-# key, draws:             the key of the game's random numbers, and how many were drawn
+# key, draws:             the key of the game's random stream, and how many numbers were drawn
 # reward ... truncated:   results of the last step
 # age, over:              steps of this episode, and whether it has ended
 GAME = np.dtype(
@@ -42,7 +41,7 @@ NEXT_STEP, SAME_STEP, DISABLED = 0, 1, 2
 
 
 def reset(state: Any, rng: Any) -> None:
-    """Begin an episode; all fields but the parameters are zero."""
+    """Start an episode; all fields except the parameters are zero."""
 
 
 def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
@@ -55,7 +54,7 @@ def observe(state: Any, out: Any) -> None:
 
 
 def truncated(state: Any) -> bool:
-    """Return whether the episode is cut off."""
+    """Return whether the episode is truncated."""
     return False
 
 
@@ -67,7 +66,7 @@ def info(state: Any, out: Any) -> None:
 
 
 def begin(states: Any, blanks: Any, games: Any, i: int) -> None:
-    """Begin an episode of a game. Of ``blanks`` there is one, or one per game."""
+    """Start an episode of a game; ``blanks`` has one state for all games, or one per game."""
     states[i] = blanks[i if len(blanks) > 1 else 0]
     game = games[i]
     game.age = 0
@@ -78,9 +77,9 @@ def begin(states: Any, blanks: Any, games: Any, i: int) -> None:
 def play(
     states: Any, blanks: Any, games: Any, i: int, action: Any, limit: int, mode: int
 ) -> None:  # fmt: skip
-    """Play a step of a game, which ends after ``limit`` steps, 0 for no limit."""
+    """Play a step of a game; truncate its episode after ``limit`` steps, 0 for no limit."""
     game = games[i]
-    if game.over:  # under SAME_STEP, only a restored game can be over
+    if game.over:  # with SAME_STEP, only a restored game can be over
         if mode != DISABLED:
             begin(states, blanks, games, i)
             game.terminated = False
@@ -102,7 +101,7 @@ def play(
 def begin_some(
     states: Any, blanks: Any, games: Any, mask: Any, first: int, stop: int
 ) -> None:  # fmt: skip
-    """Begin episodes of the masked games from ``first`` to ``stop``."""
+    """Start episodes of the masked games from ``first`` to ``stop``."""
     for i in range(first, stop):
         if mask[i]:
             begin(states, blanks, games, i)
@@ -133,7 +132,7 @@ def show(
     states: Any, blanks: Any, games: Any, i: int, observations: Any, rewards: Any,
     terminated: Any, truncated: Any, infos: Any, finals: Any, final_infos: Any, mode: int,
 ) -> None:  # fmt: skip
-    """Write the results of a game; under same-step autoreset begin the next episode."""
+    """Write the results of a game; with same-step autoreset, start the next episode."""
     game, state = games[i], states[i]
     rewards[i] = game.reward
     terminated[i] = game.terminated

@@ -1,7 +1,7 @@
-"""Tables of games for plain Python: arrays whose elements are Python's own numbers.
+"""Tables of games for plain Python: arrays whose elements are Python numbers.
 
-NumPy's scalars have their own arithmetic: ``int8(100) + 100`` overflows. Compiled code computes in
-64 bits, as Python does with its own numbers.
+NumPy's scalars compute in their own size: ``int8(100) + 100`` overflows. Compiled code computes in
+64 bits, and so do Python numbers, as far as rules need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agym.core.protocol.typing import Array
 
 
 class Table:
-    """A view of an array, whose elements are Python's numbers, and whose rows are views.
+    """A view of an array; its elements are Python numbers, and its rows are views.
 
     Example:
         >>> games = Table(np.zeros(2, np.dtype([("score", np.int8), ("board", np.int8, (2, 2))])))
@@ -65,7 +65,7 @@ class Table:
 
     @property
     def flat(self) -> Table:
-        """All elements, in the order of rows."""
+        """All elements, row by row."""
         return Table(self.array.reshape(-1))
 
     def sum(self) -> Any:
@@ -89,7 +89,7 @@ class Table:
 
 
 class Constants(np.ndarray[Any, Any]):
-    """An array that rules name, whose elements are Python's numbers as well.
+    """A constant array that rules use; its elements are Python numbers, too.
 
     Example:
         >>> flags = np.array([True, True]).view(Constants)
@@ -103,7 +103,7 @@ class Constants(np.ndarray[Any, Any]):
 
 
 class Record:
-    """A row of a structured array: its fields are attributes, which can be set."""
+    """A row of a structured array; its fields are attributes, which can be set."""
 
     __slots__ = ("_row",)
     _row: Any
@@ -112,7 +112,7 @@ class Record:
         object.__setattr__(self, "_row", row)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # of copy and pickle, before there is a row
+        if name.startswith("_"):  # copy and pickle look these up before there is a row
             raise AttributeError(name)
         try:
             value = self._row[name]

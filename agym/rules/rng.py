@@ -1,8 +1,8 @@
 """Random numbers of one game: a hash of the game's key and of a counter.
 
-So a game's trajectory depends on its seed alone, whatever engine plays it, however many games there
-are and whatever its neighbours do. Everything here is integer arithmetic in signed 64 bits, which
-numba compiles unchanged; only the lower 32 bits of the products in :func:`mix` are used.
+So a game depends only on its seed: not on the engine, the number of games, or other games.
+Everything here is integer arithmetic in signed 64 bits, which numba compiles unchanged; only the
+lower 32 bits of the products in :func:`mix` are used.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 MASK = 0xFFFFFFFF
 
-# The size of a step between the numbers of :meth:`Rng.random`.
+# The distance between two adjacent numbers of :meth:`Rng.random`.
 UNIT = 2.0**-32
 
-# Mixed into what is drawn as a number. Without it seed 0 would draw an exact 0: its second bits are
-# 0, since the key of seed 0 and the hash of draw 1 are the same, and 0 is hashed to 0.
+# Mixed into all draws of numbers. Without it, seed 0 would draw an exact 0: the second bits of its
+# stream are 0, because the key of seed 0 equals the hash of draw 1, and the hash of 0 is 0.
 GOLDEN = 0x9E3779B9
 
 
 def mix(x: int) -> int:
     """Hash 32 bits to 32 bits, one to one.
 
-    This is ``lowbias32`` from Chris Wellons' "Prospecting for Hash Functions" (2018), which he put
-    into the public domain.
+    This is ``lowbias32`` from Chris Wellons' "Prospecting for Hash Functions" (2018), which is in
+    the public domain.
     """
     x ^= x >> 16
     x = (x * 0x7FEB352D) & MASK
@@ -34,12 +34,12 @@ def mix(x: int) -> int:
 
 
 def hashed(key: int, number: int) -> int:
-    """Return the 32 random bits with a number, under a key."""
+    """Return the 32 random bits at a position of a key's stream."""
     return mix((key & MASK) ^ mix(number & MASK))
 
 
 def key_of(seed: int) -> int:
-    """Return the 32-bit key of a seed; seeds below 2**32 have keys of their own."""
+    """Return the 32-bit key of a seed; seeds below 2**32 have different keys."""
     key = 1
     while True:
         key = mix(key ^ mix(seed & MASK))
@@ -49,7 +49,7 @@ def key_of(seed: int) -> int:
 
 
 class Rng(NamedTuple):
-    """What a rule book gets as ``rng``: the random numbers of one game.
+    """The random numbers of one game: the argument ``rng`` of rules.
 
     Example:
         >>> from types import SimpleNamespace
@@ -71,9 +71,9 @@ class Rng(NamedTuple):
         return drawn
 
     def bits_at(self, number: int) -> int:
-        """Return the 32 random bits of a number, and leave the counter where it is.
+        """Return the 32 random bits at a position, without drawing them.
 
-        Draws have the numbers 0, 1, 2 and so on. Those of negative numbers are never drawn.
+        Draws have the positions 0, 1, 2 and so on. Bits at negative positions are never drawn.
         """
         return hashed(self.game.key, number)
 
@@ -91,7 +91,7 @@ class Rng(NamedTuple):
         return low + (high - low) * (mix(self.bits() ^ GOLDEN) * UNIT)
 
     def integers(self, low: int, high: int) -> int:
-        """Draw an integer from ``low`` to ``high - 1``, which must be less than 2**31 apart."""
+        """Draw an integer from ``low`` to ``high - 1``; ``high - low`` must be less than 2**31."""
         return low + ((mix(self.bits() ^ GOLDEN) * (high - low)) >> 32)
 
     def normal(self, mean: float, deviation: float) -> float:
@@ -100,5 +100,5 @@ class Rng(NamedTuple):
         return mean + deviation * radius * math.cos(2.0 * math.pi * self.random())
 
 
-# The methods that rules may call, each after those it calls.
+# The methods that rules may call; a method comes after the methods that it calls.
 METHODS = ("bits", "bits_at", "drawn", "random", "uniform", "integers", "normal")

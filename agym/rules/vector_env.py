@@ -51,18 +51,18 @@ MODES = {
 }
 
 
-# What an environment has beside its arguments and the states of its games.
+# The attributes to pickle, besides the arguments and the states of the games.
 KEPT = (
     "_keyed", "_begun", "begun", "_over", "_np_random", "_np_random_seed", "closed", "spec",
 )  # fmt: skip
 
 
 class RulesType(type):
-    """The type of the classes that are made for a rule book; ``env.py`` says how to pickle them."""
+    """The metaclass of the classes that are made for a rule book; ``env.py`` pickles these."""
 
 
 class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
-    """Many games of a rule book, which step together; each rule book has a subclass.
+    """Many games of a rule book that step together; each rule book has a subclass.
 
     Example:
         >>> import agym
@@ -76,13 +76,14 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     Attributes:
         rules: The class or module of the rules.
         states: The games' records, an array of ``num_envs``, which may be read and changed between
-            steps. Under ``engine="cuda"`` they are on the device.
-        begun: Whether all games have begun, and no rule has raised since.
-        loops: The loops that play all games, without a VectorEnv around them.
+            steps. With ``engine="cuda"``, it is on the device.
+        begun: Whether all games were reset, and no rule has raised since.
+        loops: The engine that plays the games.
     """
 
     rules: ClassVar[Any]
-    same_games: ClassVar[bool] = True  # as many single ones play; see api/options/environments.py
+    # Plays the same games as single environments; see api/options/environments.py.
+    same_games: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self.metadata = {
             **book.metadata,
             "autoreset_mode": self._autoreset,
-            # How agym's vector backend may pass a mask and seeds to `reset`.
+            # For agym's vector backend: how to pass a mask and seeds to `reset`.
             "reset_mask": True,
             "reset_seeds": "list",
         }
@@ -139,8 +140,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self.copy = copy
         self._kept = None if copy else self.loops.own_outputs()
         self._spare: Outputs | None = None
-        # Which games have ever had a seed, which may be stepped, and those that are over under
-        # DISABLED.
+        # For each game: whether it was ever seeded, whether it may be stepped, and, with DISABLED,
+        # whether it is over.
         self._keyed, self._begun = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
         self.begun = False
         self._over: Array | None = None
@@ -148,7 +149,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse, and name the backend that has what an AgymVectorEnv has and this has not."""
+            """Refuse; for attributes of an AgymVectorEnv, with the backend that has them."""
             remedy = ": agym.make_vec(..., backend='vector') has it" if name in ENGINE_ONLY else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
@@ -165,18 +166,19 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin games.
+        """Reset all games, or some of them.
 
         Args:
-            seed: Game i gets ``seed + i``, or element i of a sequence, where ``None`` is no seed.
-                A seed determines all randomness from then on; without one the stream continues.
-            options: ``"reset_mask"``: which games to begin, ``bool[num_envs]``; by default all.
+            seed: Game ``i`` gets ``seed + i``, or element ``i`` of a sequence, where ``None`` is no
+                seed. A seed determines all randomness from then on; without a seed, the random
+                stream continues.
+            options: ``"reset_mask"``: the games to reset, ``bool[num_envs]``; by default all.
 
         Returns:
             The observations of all games, and infos.
 
         Raises:
-            UsageError: The seeds or the mask do not fit.
+            UsageError: The seeds or the mask are invalid.
         """
         if self.closed:
             raise self._closed_error()
@@ -185,7 +187,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         super().reset(seed=seed if isinstance(seed, int) else None)
         fresh = np.flatnonzero(mask & ~self._keyed & ~chosen)
         chosen = np.concatenate([np.flatnonzero(chosen), fresh])
-        if len(fresh):  # different keys, from a random one
+        if len(fresh):  # different keys that start at a random key
             start = int(self.np_random.integers(2**32))
             keys = [*keys, *(mix((start + k) & 0xFFFFFFFF) for k in range(len(fresh)))]
         if len(chosen):
@@ -217,15 +219,15 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             return np.zeros(n, bool), []
         seeds = range(int(seed), int(seed) + n) if isinstance(seed, int | np.integer) else seed
         integers = isinstance(seeds, Sequence | np.ndarray) and all(
-            one is None or isinstance(one, int | np.integer) for one in seeds
+            s is None or isinstance(s, int | np.integer) for s in seeds
         )
         if not integers:
             raise UsageError(f"seed={seed!r} must be an integer, or {n} integers or None")
         if len(seeds) != n:
             raise UsageError(f"seed={seed!r} has {len(seeds)} seeds for {n} games")
-        if any(one is not None and one < 0 for one in seeds):
+        if any(s is not None and s < 0 for s in seeds):
             raise UsageError(f"seed={seed!r} must not be negative")
-        chosen = mask & np.array([one is not None for one in seeds])
+        chosen = mask & np.array([s is not None for s in seeds])
         return chosen, [key_of(int(seeds[i])) for i in np.flatnonzero(chosen).tolist()]
 
     # ---------------------------------------------------------------- step
@@ -234,22 +236,22 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         """Play a step of all games.
 
         Args:
-            actions: A batch of actions; integers or floats of any size. A CUDA engine also takes an
-                array on the device, which is not checked.
+            actions: A batch of actions; integers or floats of any size. With ``engine="cuda"``, it
+                may also be an array on the device, which is not checked.
 
         Returns:
             Observations, rewards ``float64[num_envs]``, both flags ``bool[num_envs]``, and infos,
-            with ``"final_obs"`` where games were replaced in the same step. With ``copy=False`` the
+            with ``"final_obs"`` of games that were reset in the same step. With ``copy=False``, the
             next step overwrites the arrays.
 
         Raises:
-            UsageError: The actions do not fit.
-            ResetNeeded: A game has not begun, or is over without autoreset, or a rule has raised.
+            UsageError: The actions are not in the action space.
+            ResetNeeded: A game was not reset, or is over without autoreset, or a rule has raised.
             ClosedError: The environment is closed.
         """
         if self._over is not None and self._over.any():
-            some = "some games are over: reset them with options={'reset_mask': ...}"
-            raise ResetNeeded(some if self.num_envs > 1 else "the episode is over: call reset")
+            message = "some games are over: reset them with options={'reset_mask': ...}"
+            raise ResetNeeded(message if self.num_envs > 1 else "the episode is over: call reset")
         self.play(actions)
         out = self._kept or self.loops.outputs()
         info = self._show(out)
@@ -258,7 +260,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     def play(self, actions: Any) -> None:
         """Play a step without writing its results; :meth:`show_into` is the other half.
 
-        Under DISABLED, a game that is over stays as it is.
+        With DISABLED, a game that is over does not change.
         """
         if not self._on_device or not hasattr(actions, "__cuda_array_interface__"):
             actions = self._checked(actions)
@@ -267,7 +269,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self._run(self.loops.play, actions)
 
     def _run(self, part: Callable[[Any], Any], argument: Any) -> Any:
-        """Run rules; if one raises, some games have gone on and others not: all must be reset."""
+        """Run rules. If they raise, only some games have been stepped, so all must be reset."""
         try:
             return part(argument)
         except BaseException:
@@ -275,7 +277,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             raise
 
     def _closed_error(self) -> ClosedError:
-        return ClosedError(f"{self._book.name}: the environment is closed: make another one")
+        return ClosedError(f"{self._book.name}: the environment is closed: make a new one")
 
     def show_into(
         self,
@@ -285,9 +287,9 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         truncated: Array,
         finals: Array | None,
     ) -> dict[str, Any]:
-        """Write the results of a step into arrays of the caller; return its infos.
+        """Write the results of a step into arrays of the caller; return the infos.
 
-        With ``finals``, last observations of episodes are written there, not into the infos.
+        With ``finals``, the last observations of episodes are written there, not into the infos.
         """
         spare = self._spare = self._spare or self.loops.outputs()
         out = spare.into(observations, rewards, terminated, truncated, finals)
@@ -306,7 +308,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         return info
 
     def _infos(self, infos: Any, mask: Array | None) -> dict[str, Any]:
-        """Return infos in Gymnasium's format: an array per key, and which rows of it are valid."""
+        """Return infos in Gymnasium's format: an array per key, and a mask of the valid rows."""
         names = self._book.info_dtype.names
         if not names:
             return {}
@@ -315,7 +317,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         return {**columns, **{f"_{name}": mask.copy() for name in names}}
 
     def _final_obs(self, out: Outputs, over: Array) -> Array:
-        """Return last observations of games that were replaced, in Gymnasium's format."""
+        """Return the last observations of games that were reset, in Gymnasium's format."""
         finals = np.full(self.num_envs, None, object)
         observations = np.asarray(out.finals)
         for i in np.flatnonzero(over).tolist():
@@ -325,29 +327,29 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     # ---------------------------------------------------------------- snapshots
 
     def get_state(self, index: int) -> tuple[Any, ...]:
-        """Return the state of one game, with its random numbers, as a value."""
+        """Return a copy of the state of one game, including its random stream."""
         over = self._over is not None and bool(self._over[index])
         return self.loops.get_state(index), bool(self._begun[index]), over
 
     def set_state(self, index: int, state: tuple[Any, ...]) -> None:
-        """Continue one game from a state, which games of any autoreset mode may have given."""
+        """Continue one game from a state; the autoreset mode may differ from the state's."""
         game, begun, _ = state
         self.loops.set_state(index, game)
         self._keyed[index] = self._begun[index] = begun
         self.begun = bool(self._begun.all())
-        if self._autoreset is AutoresetMode.DISABLED:  # the other modes reset what is over
+        if self._autoreset is AutoresetMode.DISABLED:  # the other modes reset a game that is over
             self._over = np.zeros(self.num_envs, bool) if self._over is None else self._over
             self._over[index] = np.frombuffer(game[1], GAME)["over"][0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kept = {name: vars(self)[name] for name in KEPT if name in vars(self)}
-        made = type(self), self._arguments, self._parameters, self.loops.get_states()
-        return _remade, made, kept
+        attributes = {name: vars(self)[name] for name in KEPT if name in vars(self)}
+        arguments = type(self), self._arguments, self._parameters, self.loops.get_states()
+        return _remade, arguments, attributes
 
     # ---------------------------------------------------------------- the rest
 
     def render(self) -> Any:
-        """Render each game as ``render_mode`` says; ``None`` without one."""
+        """Render each game in ``render_mode``; return ``None`` without one."""
         if self.render_mode is None:
             return None
         return tuple(
@@ -378,12 +380,12 @@ def _only(infos: Any, mask: Array) -> Any:
 
 
 def parse_autoreset(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return an autoreset mode by its name, as Gymnasium or agym writes it.
+    """Return an autoreset mode by its name, as in Gymnasium or agym.
 
     Raises:
         UsageError: There is no such mode.
     """
-    names = {name: one for one in AutoresetMode for name in (one, one.value, one.name.lower())}
+    names = {name: m for m in AutoresetMode for name in (m, m.value, m.name.lower())}
     if mode not in names:
         raise UsageError(
             f"autoreset_mode={mode!r} must be 'next_step', 'same_step' or 'disabled', or a"
@@ -393,7 +395,7 @@ def parse_autoreset(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def default_engine(book: RuleBook) -> str:
-    """Return the engine that is not for debugging: compiled code, where numba is installed."""
+    """Return the engine for many games: compiled code, if numba is installed."""
     if installed("numba"):
         return "compiled"
     _warn_once(book.name)
@@ -403,6 +405,6 @@ def default_engine(book: RuleBook) -> str:
 @cache
 def _warn_once(name: str) -> None:
     log.warning(
-        "%s runs in plain Python, which is some hundred times as slow as compiled rules: %s",
+        "%s runs in plain Python, which is some hundred times slower than compiled rules: %s",
         name, how_to_get("numba", EXTRA),
     )  # fmt: skip

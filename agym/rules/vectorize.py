@@ -1,4 +1,4 @@
-"""``vectorize`` and ``register_rules``: a rule book as environments."""
+"""``vectorize`` and ``register_rules`` make environments of a rule book."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def vectorize(
     render_mode: str | None = None,
     **parameters: Any,
 ) -> RulesEnv | RulesVectorEnv:
-    """Run an environment, which is written for one game, for any number of games.
+    """Make an environment of many games from rules that are written for one game.
 
     Example:
         >>> import agym
@@ -60,28 +60,30 @@ def vectorize(
         1000.0
 
     Args:
-        rules: A class or a module of plain functions over one game, or its name, ``"module:Class"``
-            or ``"module"``. The guide "Write a game, run a million" says what it may contain.
-        num_envs: Number of games; ``None`` for a ``gymnasium.Env`` of one.
-        engine: ``"python"`` (the rules as they are written), ``"compiled"`` (numba, one core),
-            ``"parallel"`` (numba, all cores) or ``"cuda"`` (numba, on a GPU). All play the same
-            games, bit for bit. By default many games are compiled, where numba is installed, and
-            one runs in Python, so that a debugger steps into the rules.
-        autoreset_mode: What follows the end of an episode: also ``"next_step"``, ``"same_step"`` or
-            ``"disabled"``. One game has no autoreset.
+        rules: A class or a module of plain functions of one game, or its name: ``"module:Class"``
+            or ``"module"``. The guide "Write a game, run a million" describes its parts.
+        num_envs: Number of games; ``None`` for a ``gymnasium.Env`` of one game.
+        engine: ``"python"`` (runs the rules as they are), ``"compiled"`` (numba, one core),
+            ``"parallel"`` (numba, all cores) or ``"cuda"`` (numba, on a GPU). All engines play the
+            same games; only ``"cuda"`` may differ in the last bits of floats. By default, many
+            games are compiled if numba is installed, and one game runs in Python, so that a
+            debugger can step into the rules.
+        autoreset_mode: What follows the end of an episode: ``"next_step"``, ``"same_step"`` or
+            ``"disabled"``, or the enum's members. One game has no autoreset.
         max_episode_steps: Steps after which an episode is truncated, -1 for no limit; by default
-            what the rules say.
-        copy: Whether results are new arrays. If not, the next step overwrites them; under CUDA they
-            stay on the device, for libraries that know ``__cuda_array_interface__``.
+            the rules' value.
+        copy: ``True`` for results in new arrays. ``False`` for arrays that the next step
+            overwrites; with CUDA they stay on the device, for libraries that support
+            ``__cuda_array_interface__``.
         render_mode: One of the rules' render modes, or ``None``.
-        **parameters: Values of the rules' parameters: one for all games, or an array with one per
-            game.
+        **parameters: Values of the rules' parameters: one value for all games, or an array with one
+            per game.
 
     Returns:
         The environment.
 
     Raises:
-        UsageError: The rules or an argument cannot work; if numba cannot compile the rules, the
+        UsageError: The rules or an argument are invalid; if numba cannot compile the rules, the
             message has the line.
         MissingExtraError: The engine needs numba, which is not installed.
     """
@@ -95,7 +97,7 @@ def vectorize(
 
 
 def register_rules(env_id: str, rules: Any, **options: Any) -> None:
-    """Register a rule book with Gymnasium, as one game and as many.
+    """Register rules with Gymnasium, for one game and for many.
 
     Example:
         >>> import agym
@@ -103,20 +105,21 @@ def register_rules(env_id: str, rules: Any, **options: Any) -> None:
         >>> with agym.make("my/Pong-v0", 2, autoreset="next_step") as envs:
         ...     observations, infos = envs.reset(seed=0)
 
-    Every API and backend of agym then takes the id. By default, several games run in one batch.
+    All APIs and backends of agym accept the id then. By default, they run several games as one
+    vector environment.
 
     Args:
         env_id: The id, such as ``"my/Game-v0"``.
-        rules: As for :func:`agym.vectorize`. Worker processes get a class as it is, and import a
+        rules: As for :func:`agym.vectorize`. Worker processes receive a class itself, and import a
             module by its name.
         **options: For ``gymnasium.register``: ``max_episode_steps`` and ``reward_threshold`` (by
-            default what the rules say), ``kwargs`` (other defaults of parameters) and so on.
+            default the rules' values), ``kwargs`` (other defaults of parameters), and so on.
 
     Raises:
-        UsageError: The rules cannot work.
+        UsageError: The rules are invalid.
     """
     if not isinstance(env_id, str):
-        raise UsageError(f"env_id={env_id!r} must be text, such as 'my/Game-v0'")
+        raise UsageError(f"env_id={env_id!r} must be a string, such as 'my/Game-v0'")
     rules = find_rules(rules)
     options.setdefault("max_episode_steps", RuleBook.of(rules).max_episode_steps)
     if options["max_episode_steps"] is not None:

@@ -1,4 +1,4 @@
-"""Tests for what users write: the laws of agym, and the suite that checks them for a backend."""
+"""Tests for extensions: agym's laws, and the suite that checks them for a backend."""
 
 from agym.core._system.extras import install_command
 from agym.errors import MissingExtraError
@@ -6,7 +6,7 @@ from agym.errors import MissingExtraError
 try:
     import pytest
 
-    pytest.register_assert_rewrite("agym.testing.laws")  # so that a broken law shows its values
+    pytest.register_assert_rewrite("agym.testing.laws")  # so that a failed law shows its values
     from agym.testing.conformance import BackendConformance
     from agym.testing.laws import LAWS, Law, assert_same
     from agym.testing.scripted import AsyncScriptedEnv, Script, ScriptedEnv

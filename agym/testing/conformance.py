@@ -1,6 +1,6 @@
-"""The conformance suite: what every backend must do, agym's own and third-party ones.
+"""The conformance suite, which agym's and third-party backends must pass.
 
-Subclass :class:`BackendConformance` in a test module and name the backend::
+Subclass :class:`BackendConformance` in a test module, and set the backend::
 
     class TestMyBackend(BackendConformance):
         backend = MyBackend()
@@ -20,17 +20,17 @@ from agym.testing.worlds import MODES, Api, Kind, World
 
 
 class BackendConformance:
-    """The suite: each law in each world of one backend.
+    """Checks each law in each world of a backend.
 
     Attributes:
-        backend: The backend.
-        workers: Its number of workers.
+        backend: The backend, as in :func:`agym.make`.
+        workers: Number of workers.
         options: Other options of :func:`agym.make`, such as ``{"timeout": 60.0}``.
         kind: The kind of environments: ``"env"``, ``"coroutine"`` or ``"vector"``.
         only: The names of the laws to check; all if empty.
-        worlds_per_law: In how many worlds to check each law, ``None`` for all: fewer for a backend
-            that starts slowly.
-        examples: How many spaces are drawn for laws about any spaces.
+        worlds_per_law: The number of worlds in which each law is checked, ``None`` for all; use
+            fewer for a backend that starts slowly.
+        examples: The number of spaces that are drawn for laws about any spaces.
     """
 
     backend: ClassVar[BackendLike]

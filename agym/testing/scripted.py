@@ -1,8 +1,8 @@
-"""The environment of the laws: it does what a test's script says, and observes what was done.
+"""The environment of the laws: it follows a test's script, and its observations show its history.
 
-One text serves ordinary and coroutine environments: the operations are coroutines that await
-nothing but a :class:`Gate`. :class:`ScriptedEnv` drives them by blocking at a gate,
-:class:`AsyncScriptedEnv` by awaiting it.
+Ordinary and coroutine environments share one implementation: the operations are coroutines that
+only await a :class:`Gate`. :class:`ScriptedEnv` blocks at a gate, and :class:`AsyncScriptedEnv`
+awaits it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 T = TypeVar("T")
 Row = tuple[Any, float, bool, bool, dict[str, Any]]
 
-# Seconds between two looks at a gate whose reader has not come yet.
+# Seconds between two checks of a gate at which no environment waits yet.
 LOOK_SECONDS = 0.001
-# What changes as an environment steps.
+# The attributes that change when an environment steps.
 STATE = ("length", "value", "draw", "episode", "now", "_random")
 
 
@@ -42,14 +42,14 @@ class Unpicklable(Exception):
 
 
 class ManyArguments(Exception):
-    """An exception that can be pickled and not unpickled."""
+    """An exception that can be pickled, but not unpickled."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{code} {reason}")
 
 
 class Mute(Exception):
-    """An exception whose text cannot be read."""
+    """An exception whose ``str`` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -66,7 +66,7 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "raise eof": lambda: EOFError("boom"),
     "raise group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
 }
-# Ends of the environment's own process, and the exit codes that its caller sees.
+# Acts that end the environment's process, and the exit codes that the caller sees.
 DEATHS = {"kill": -signal.SIGKILL, "abort": -signal.SIGABRT, "exit": 3}
 
 
@@ -94,7 +94,7 @@ class Gate:
             os.close(descriptor)
 
     def __await__(self) -> Generator[Gate, None, None]:
-        """Hand the gate to the driver."""
+        """Pass the gate to the driver."""
         yield self
 
 
@@ -125,10 +125,10 @@ async def _wait(operation: Coroutine[Gate, None, T]) -> T:
 
 @dataclass(frozen=True)
 class Script:
-    """What environments are to do at which operation, written by a test and read by environments.
+    """The acts of environments at their operations; a test writes it, and environments read it.
 
-    The acts are files in a folder, so that environments in all processes find them. An act is
-    removed when an environment performs it; the environment's replacement does not repeat it.
+    The acts are files in a folder, so that environments in all processes can read them. An act is
+    removed when an environment performs it, so the environment's replacement does not repeat it.
 
     Example:
         >>> import agym, tempfile
@@ -168,8 +168,8 @@ class Script:
             env_id: The environment.
             operation: ``"make"``, ``"reset"``, ``"step"``, ``"render"``, ``"call"`` or ``"close"``.
             act: The act.
-            after: Operations of this kind to let pass before.
-            always: Whether to repeat the act in each operation that follows.
+            after: Number of operations of this kind before the act.
+            always: Whether to repeat the act in all later operations.
         """
         if act == "wait" and not Path(self.gate(env_id).path).exists():
             os.mkfifo(self.gate(env_id).path)
@@ -178,7 +178,7 @@ class Script:
         path.with_suffix(".new").rename(path)
 
     def clear(self, env_id: int, operation: str) -> None:
-        """Remove an act that was not performed, or is repeated."""
+        """Remove an act that was not performed yet, or that is repeated."""
         self._path(env_id, operation).unlink(missing_ok=True)
 
     def is_set(self, env_id: int, operation: str) -> bool:
@@ -198,15 +198,15 @@ class Script:
         return True
 
     def open(self, env_id: int, seconds: float = 60.0) -> None:
-        """Wait until an environment comes to its gate, and open the gate.
+        """Wait until an environment reaches its gate, and open the gate.
 
         Raises:
-            TimeoutError: The environment did not come.
+            TimeoutError: The environment did not reach it.
         """
         end = time.monotonic() + seconds
         while not self.try_open(env_id):
             if time.monotonic() > end:
-                raise TimeoutError(f"environment {env_id} did not come to its gate")
+                raise TimeoutError(f"environment {env_id} did not reach its gate")
             time.sleep(LOOK_SECONDS)
 
     def open_all(self) -> None:
@@ -230,7 +230,7 @@ class Script:
         return [partial(kind, self, i, **options) for i in range(num_envs)]
 
     def take(self, env_id: int, operation: str) -> str | None:
-        """Return the act that an operation is to perform now; called by environments."""
+        """Return the act that an operation must perform now; called by environments."""
         path = self._path(env_id, operation)
         try:
             after, repeat, act = path.read_text().split("\n")
@@ -266,8 +266,8 @@ class _Scripted:
         """Make an environment.
 
         Args:
-            script: The script; ``None`` for an environment that does nothing special.
-            number: The index under which the script knows the environment.
+            script: The script; ``None`` for an environment without acts.
+            number: The environment's index in the script.
             length: Steps of an episode; ``options={"length": 5}`` of a reset changes it.
             truncates: Whether episodes are truncated instead of terminated.
         """
@@ -356,9 +356,8 @@ class ScriptedEnv(_Scripted, gymnasium.Env[Any, Any]):
         ...     envs.step([5, 6]).observations[:, 1:].tolist()
         [[1.0, 1.0, 5.0], [1.0, 1.0, 6.0]]
 
-    ``draw`` is a random number of the reset, so that an observation tells its episode from all
-    others. A step's reward is ``draw + step / 16``. All results depend on the seed and the actions
-    alone.
+    ``draw`` is a random number of the reset, so that an observation identifies its episode. A
+    step's reward is ``draw + step / 16``. All results depend only on the seed and the actions.
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -366,7 +365,7 @@ class ScriptedEnv(_Scripted, gymnasium.Env[Any, Any]):
         return _block(self._reset(seed, options))
 
     def step(self, action: Any) -> Row:
-        """Take a step; the info has its number and its action."""
+        """Step; the info has the number of the step and the action."""
         return _block(self._step(action))
 
     def render(self) -> Any:
@@ -378,19 +377,19 @@ class ScriptedEnv(_Scripted, gymnasium.Env[Any, Any]):
         return _block(self._add(number))
 
     def close(self) -> None:
-        """Leave a file, ``NUMBER.closed``."""
+        """Write a file, ``NUMBER.closed``."""
         _block(self._close())
 
 
 class AsyncScriptedEnv(_Scripted):
-    """The same as a coroutine environment; each operation first turns the event loop once."""
+    """:class:`ScriptedEnv` as a coroutine environment; other tasks run before each operation."""
 
     async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode; the info has the seed, the options and the draw."""
         return await _wait(self._reset(seed, options))
 
     async def step(self, action: Any) -> Row:
-        """Take a step; the info has its number and its action."""
+        """Step; the info has the number of the step and the action."""
         return await _wait(self._step(action))
 
     async def render(self) -> Any:
@@ -402,7 +401,7 @@ class AsyncScriptedEnv(_Scripted):
         return await _wait(self._add(number))
 
     async def close(self) -> None:
-        """Leave a file, ``NUMBER.closed``."""
+        """Write a file, ``NUMBER.closed``."""
         await _wait(self._close())
 
     async def snapshot(self) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 
 def boxes() -> st.SearchStrategy[Space[Any]]:
-    """Boxes of up to three dimensions and of the usual dtypes, bounded and not."""
+    """Return a strategy for boxes of up to three dimensions, with the usual dtypes."""
     shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
 
     def box(shape: tuple[int, ...], dtype: Any, bounded: bool) -> Space[Any]:
@@ -23,7 +23,7 @@ def boxes() -> st.SearchStrategy[Space[Any]]:
 
 
 def simple_spaces() -> st.SearchStrategy[Space[Any]]:
-    """Spaces that do not nest, with and without a fixed size."""
+    """Return a strategy for spaces that are not nested, with and without a fixed size."""
     counts = st.integers(1, 5)
     return st.one_of(
         boxes(),
@@ -37,7 +37,7 @@ def simple_spaces() -> st.SearchStrategy[Space[Any]]:
 
 
 def any_spaces() -> st.SearchStrategy[Space[Any]]:
-    """Spaces, nested up to three levels."""
+    """Return a strategy for all spaces, including nested ones."""
 
     def nest(children: st.SearchStrategy[Space[Any]]) -> st.SearchStrategy[Space[Any]]:
         some = st.lists(children, min_size=1, max_size=3)

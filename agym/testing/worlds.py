@@ -1,4 +1,4 @@
-"""Worlds: where a law must hold. A backend, an API, an autoreset mode and a kind of environment."""
+"""Worlds, in which laws must hold: a backend, an API, an autoreset mode, a kind of environment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MODES: dict[Autoreset, AutoresetMode] = {
 Api = Literal["sync", "async"]
 Kind = Literal["env", "coroutine", "vector"]
 
-# What a law may need of a world.
+# The properties of a world that a law may need.
 Need = Literal[
     "async", "single", "concurrent", "processes", "deadlines", "next_step", "same_step", "disabled"
 ]
 
 
 class AsCoroutine:
-    """An ordinary environment as a coroutine environment. It blocks its loop: only for tests."""
+    """An ordinary environment as a coroutine environment. It blocks the loop: only for tests."""
 
     def __init__(self, factory: Callable[[], gymnasium.Env[Any, Any]]) -> None:
         self._env = factory()
@@ -42,12 +42,12 @@ class AsCoroutine:
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment, a turn of the loop later."""
+        """Reset the environment after other tasks have run."""
         await asyncio.sleep(0)
         return self._env.reset(seed=seed, options=options)
 
     async def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment, a turn of the loop later."""
+        """Step the environment after other tasks have run."""
         await asyncio.sleep(0)
         return self._env.step(action)
 
@@ -62,14 +62,14 @@ class AsCoroutine:
 
 
 class Player:
-    """Environments of either API behind blocking calls.
+    """Environments of either API with blocking calls.
 
-    With the async API, each call runs on the event loop until its result is there.
+    With the async API, each call runs the event loop until the call has finished.
 
     Attributes:
         envs: The environments.
         runner: The event loop of the async API, ``None`` with the sync API.
-        script: What the environments are to do, if they are scripted.
+        script: The script of the environments, if they are scripted.
     """
 
     script: Script
@@ -116,7 +116,7 @@ class Player:
 
 @dataclass(frozen=True)
 class World:
-    """Where a law must hold.
+    """A combination of backend, API and options in which laws must hold.
 
     Example:
         >>> from agym.testing import World
@@ -132,7 +132,7 @@ class World:
         kind: ``"env"``, ``"coroutine"`` or ``"vector"``.
         workers: The number of workers, ``None`` for the default.
         options: Other options of :func:`agym.make`.
-        examples: How many spaces are drawn for laws about any spaces.
+        examples: The number of spaces that are drawn for laws about any spaces.
     """
 
     backend: BackendLike
@@ -150,7 +150,7 @@ class World:
 
     @property
     def has(self) -> frozenset[str]:
-        """What a law may need."""
+        """The properties of this world that laws may need."""
         spec = parse_backend(self.backend)
         has: set[Need] = {self.autoreset}
         if self.kind != "vector":
@@ -175,7 +175,7 @@ class World:
 
     @contextmanager
     def open(self, num_envs: int = 4, **options: Any) -> Iterator[Any]:
-        """Open scripted environments; ``script`` of the result says what they are to do.
+        """Open scripted environments; set their acts with ``script`` of the result.
 
         Args:
             num_envs: Number of environments.

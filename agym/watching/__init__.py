@@ -1,1 +1,1 @@
-"""Shows and records what environments do: the live page, videos, traces, TensorBoard."""
+"""Tools to watch environments: the live page, videos, timelines, TensorBoard."""

@@ -1,6 +1,6 @@
-"""TensorBoard: logs returns, lengths, statistics and videos of environments while they are stepped.
+"""Logs episodes, statistics and videos of environments for TensorBoard.
 
-The caller's steps wait for no file::
+A thread writes the files, so the caller's steps do not wait for them::
 
     results --> Episodes --- a point per interval --> queue --> thread: add_scalar, statistics
     before_step --> render --- frames --------------> Writer: mosaic, GIF, add_video
@@ -29,7 +29,7 @@ from agym.watching.video.context import EitherContext
 from agym.watching.video.recording import DEFAULT_FPS, check_pictures, paint_whole
 from agym.watching.video.writer import Writer
 
-# Default maximum size of videos (width, height): TensorBoard shows them in that size.
+# Default maximum size of videos (width, height). TensorBoard shows videos in their own size.
 FITTING = (640, 480)
 
 # Maximum number of points waiting to be written; beyond it, the next point covers more episodes.
@@ -38,7 +38,7 @@ MAX_WAITING = 256
 # Minimum interval between writing statistics.
 STATS_SECONDS = 1.0
 
-# Bound of the steps at which clips begin.
+# Upper bound of the steps at which clips start.
 FOR_EVER = 1 << 62
 
 
@@ -61,15 +61,15 @@ class TensorBoard(EitherContext, Hook):
         >>> log.step > 350  # resets are not steps
         True
 
-    Logging starts at once and is complete at the end of the block (``async with`` for async
-    environments). A thread writes, so steps do not wait. The x-axis is environment steps. Only
-    whole episodes count: not one that was under way when logging started, or that continues from a
-    snapshot, unless its environment reports ``info["episode"]``.
+    Logging starts at once; at the end of the block, everything is written (use ``async with`` for
+    async environments). A thread writes, so steps do not wait. The x-axis is environment steps. An
+    episode that was under way when logging started, or that continues from a snapshot, counts only
+    if its environment reports ``info["episode"]``.
 
     ============================== ==============================================================
     ``episodes/return, length``    means over the episodes that ended since the last point
     ``episodes/ended``             number of these episodes
-    ``envs/steps_per_second``      over all environments; this and the following once per second
+    ``envs/steps_per_second``      of all environments; this and the following once per second
     ``envs/busy``                  mean share of time in which workers run environments
     ``envs/faults, restarts``      totals so far
     ``envs/memory_mb``             memory of the worker processes
@@ -84,16 +84,16 @@ class TensorBoard(EitherContext, Hook):
         every: Minimum number of environment steps between two points.
         step: The initial number of steps, to continue a run.
         prefix: Prefix of all names.
-        video_every: Environment steps from the beginning of one clip to the next, starting with
+        video_every: Environment steps between the starts of two clips; the first clip starts with
             the first step. ``None`` for no videos.
         video_length: Pictures per clip, one before each step.
         env_ids: Environments that the clips show, ``None`` for all.
-        fps: Pictures per second; by default the environments' own ``render_fps``.
+        fps: Pictures per second; by default the environments' ``render_fps``.
         scale: Scale factor of pictures; by default a clip fits into 640 × 480.
 
     Raises:
         UsageError: An argument is invalid, or the environments render no pictures for a video.
-        MissingExtraError: TensorBoard, or what encodes videos, is not installed.
+        MissingExtraError: TensorBoard, or a library that encodes videos, is not installed.
         ClosedError: The environments are not open.
     """
 
@@ -170,19 +170,19 @@ class TensorBoard(EitherContext, Hook):
         self._episodes.reset(number, ids, restored=restored)
 
     def after_steps_lost(self, ids: Ids) -> None:
-        """Leave out the episodes of these steps."""
+        """Do not count the episodes of these steps."""
         self._episodes.lose(ids)
 
     def after_step(self, number: int | None, ids: Ids, result: StepResult | Batch) -> None:
         """Collect the episodes that ended, and queue a point if one is due."""
         if self._members is not None and not self._members.issuperset(ids):
-            mine = [k for k, i in enumerate(ids) if i in self._members]
-            if not mine:
+            rows = [k for k, i in enumerate(ids) if i in self._members]
+            if not rows:
                 return
-            ids = tuple(ids[k] for k in mine)
-            infos = [result.infos[k] for k in mine]
-            flags = result.terminated[mine], result.truncated[mine]
-            result = StepResult(None, result.rewards[mine], *flags, infos)
+            ids = tuple(ids[k] for k in rows)
+            infos = [result.infos[k] for k in rows]
+            flags = result.terminated[rows], result.truncated[rows]
+            result = StepResult(None, result.rewards[rows], *flags, infos)
         episodes = self._episodes
         episodes.add(number, ids, result)
         if episodes.steps - self._last >= self._every and self._points.qsize() < MAX_WAITING:
@@ -238,7 +238,7 @@ class TensorBoard(EitherContext, Hook):
     # ---------------------------------------------------------------- the end
 
     def _detach(self) -> None:
-        """Receive no more results, and queue the last point."""
+        """Stop receiving results, and queue the last point."""
         if self in self._tap.hooks:
             self._tap.remove_hook(self)
             if self._episodes.returns or self._episodes.steps > self._last:
@@ -255,13 +255,15 @@ class TensorBoard(EitherContext, Hook):
             raise self._error
 
     def close(self) -> None:
-        """Write the rest; the environments stay open. Idempotent.
+        """Write the remaining points; the environments stay open. Idempotent.
 
         Raises:
-            Exception: What writing raised.
+            Exception: Writing raised it.
         """
         if isinstance(self._api, AsyncEnvs):
-            raise UsageError("these are for async code: use `async with`, or await aclose()")
+            raise UsageError(
+                "these environments are for async code: use `async with`, or await aclose()"
+            )
         self._detach()
         try:
             if self._clips is not None:
@@ -272,7 +274,9 @@ class TensorBoard(EitherContext, Hook):
     async def aclose(self) -> None:
         """Do the same as :meth:`close` without blocking the loop."""
         if not isinstance(self._api, AsyncEnvs):
-            raise UsageError("these are for code without asyncio: use `with`, or close()")
+            raise UsageError(
+                "these environments are for code without asyncio: use `with`, or close()"
+            )
         self._detach()
         try:
             if self._clips is not None:
@@ -287,11 +291,11 @@ class TensorBoard(EitherContext, Hook):
         await self.aclose()
 
     def _abort(self) -> None:
-        """Write what there is so far; the block raised or is of the wrong kind."""
+        """Write the points so far: the block raised, or it is ``with`` for async environments."""
         self._detach()
         if self._clips is not None:
             self._clips._abort()
-        with suppress(Exception):  # the block's own error matters more
+        with suppress(Exception):  # the block's error is more important
             self._end()
 
     def __repr__(self) -> str:

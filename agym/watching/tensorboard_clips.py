@@ -1,4 +1,4 @@
-"""Clips: short videos of environments for TensorBoard, in regular intervals."""
+"""Short videos of environments for TensorBoard, at regular intervals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MESSAGES = {
 
 
 class Clips(Recording):
-    """A recording of the first rounds of steps of every interval."""
+    """Records the first steps of every interval."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Clips(Recording):
     ) -> None:
         """Start with the next step.
 
-        Of every ``rounds`` steps of all environments ``ids``, the first ``length`` are recorded.
+        Of every ``rounds`` steps of the environments ``ids``, record the first ``length``.
         """
         self._rounds = rounds
         self._length = length
@@ -48,22 +48,22 @@ class Clips(Recording):
         super().__init__(envs, api, tap, writer, ids, 1, drop=True)
 
     def _take(self) -> None:
-        taken = self._round % self._rounds < self._length
+        recorded = self._round % self._rounds < self._length
         self._round += 1
-        if taken:
+        if recorded:
             super()._take()
 
 
 class ClipMovie:
-    """A video per clip, for a :class:`~agym.watching.video.writer.Writer` to write into."""
+    """Writes each clip as a video; used by a :class:`~agym.watching.video.writer.Writer`."""
 
     def __init__(
         self, writer: Any, lock: threading.Lock, tag: str, length: int, fps: Fraction, steps: range
     ) -> None:
-        """Write nothing yet.
+        """Prepare to write.
 
         ``lock`` guards TensorBoard's ``writer``. A clip has ``length`` pictures, including dropped
-        ones; ``steps`` are the steps at which clips begin.
+        ones; ``steps`` are the steps at which clips start.
         """
         self._writer = writer
         self._lock = lock

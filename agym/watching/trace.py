@@ -1,10 +1,10 @@
-"""Timeline: records what overlaps, in Chrome's trace format (opens in https://ui.perfetto.dev).
+"""Timelines in Chrome's trace format, which https://ui.perfetto.dev opens.
 
 There are three kinds of lanes, on one clock::
 
-    environments   a lane per worker (per environment where these run concurrently on a loop)
-    waiting        when the caller waited for a result, a lane per thread or task
-    caller         the caller's own blocks: with agym.mark("backward")
+    environments   a lane per worker (or per environment, if these run concurrently on a loop)
+    waiting        the caller's waits for results, a lane per thread or task
+    caller         the blocks that the caller marked: with agym.mark("backward")
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from agym.core.protocol.metrics.spans import KINDS, SpanReader
 from agym.errors import UsageError
 from agym.watching.trace_report import CALLER, ENVIRONMENTS, INLINE, WAITING
 
-# Interval of emptying the hosts' ring buffers, which hold 4096 spans each for few environments.
+# How often the hosts' ring buffers are emptied; each has room for 4096 spans or more.
 READ_SECONDS = 0.025
 
-# Maximum number of spans kept: more would make a file of several hundred megabytes.
+# Maximum number of spans: more would make a file of several hundred megabytes.
 MAX_SPANS = 1_000_000
 
 
 class trace(Hook):  # noqa: N801 (used like a function)
-    """Record what overlaps within a ``with`` block, and write it to a file.
+    """Record when environments and caller run during a ``with`` block, and write it to a file.
 
     Example:
         >>> import agym, os, tempfile
@@ -57,26 +57,26 @@ class trace(Hook):  # noqa: N801 (used like a function)
         path: The file, in Chrome's trace format; an existing file is replaced.
 
     Attributes:
-        lost: Number of spans left out, because there were over a million.
+        lost: Number of spans that were dropped because there were more than a million.
 
     Raises:
         UsageError: The folder does not exist.
         ClosedError: The environments are not open.
     """
 
-    follows_steps = False  # hosts record them: a step takes the same way as without a timeline
+    follows_steps = False  # hosts record steps themselves, so steps are as fast as without a trace
 
     def __init__(self, envs: Any, path: str | os.PathLike[str]) -> None:
         several = envs if isinstance(envs, list | tuple) else [envs]
         self._envs = [(_name(api), api.tap) for api in map(self._find, several)]
         self._path = Path(path)
         if not self._path.parent.is_dir():
-            raise UsageError(f"path={str(path)!r} is in no folder that exists")
+            raise UsageError(f"path={str(path)!r} is in a folder that does not exist")
         self.lost = 0
         self._kept = 0
         self._lock = threading.Lock()
         self._tables: list[tuple[str, str, SpanReader]] = []
-        # Of each host: the table's position, its first environment, and its spans.
+        # For each host and read: the table's position, the first environment, and the spans.
         self._spans: list[tuple[int, int, np.ndarray[Any, Any]]] = []
         self._blocks: list[tuple[str, str, str, int, int]] = []
         self._over = threading.Event()
@@ -92,7 +92,7 @@ class trace(Hook):  # noqa: N801 (used like a function)
         self._add(WAITING, _lane(in_task=in_task), name, begun, ended)
 
     def add_block(self, name: str, begun: float, ended: float) -> None:
-        """Record a block of the caller's."""
+        """Record a block that the caller marked."""
         self._add(CALLER, _lane(in_task=True), name, begun, ended)
 
     def _add(self, kind: str, lane: str, name: str, begun: float, ended: float) -> None:
@@ -119,7 +119,7 @@ class trace(Hook):  # noqa: N801 (used like a function)
 
     def __enter__(self) -> Self:
         if self._begun:
-            raise UsageError("a trace records once: make another")
+            raise UsageError("a trace can record only once: make another agym.trace")
         self._begun = time.perf_counter_ns()
         timelines.append(self)
         for name, tap in self._envs:
@@ -168,12 +168,15 @@ class trace(Hook):  # noqa: N801 (used like a function)
         numbers = {p: k for k, p in enumerate(sorted({each[0] for each in self._spans}))}
         for position, first, spans in sorted(self._spans, key=lambda each: each[:2]):
             name, runs_in, _ = self._tables[position]
-            where = f"{name} #{numbers[position]}: " if len(numbers) > 1 else ""
-            for kind, what, begun, ended in spans.tolist():
-                one = what < 0
-                lane = f"environment {-1 - what}" if one else f"{runs_in} of environment {first}"
-                about = KINDS[kind] if one else f"{KINDS[kind]} ×{what}"
-                yield ENVIRONMENTS, where + lane, about, begun, ended
+            prefix = f"{name} #{numbers[position]}: " if len(numbers) > 1 else ""
+            for kind, target, begun, ended in spans.tolist():
+                # A negative target is the one environment ``-1 - target``, a positive one a count.
+                single = target < 0
+                lane = (
+                    f"environment {-1 - target}" if single else f"{runs_in} of environment {first}"
+                )
+                text = KINDS[kind] if single else f"{KINDS[kind]} ×{target}"
+                yield ENVIRONMENTS, prefix + lane, text, begun, ended
         yield from self._blocks
 
 
@@ -186,7 +189,7 @@ def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:
 
 
 def _lane(*, in_task: bool) -> str:
-    """Return the name of the current task, if there may be one, or else of the thread."""
+    """Return the name of the current task, if ``in_task`` and there is one; else of the thread."""
     task = None
     if in_task:
         with suppress(RuntimeError):  # no loop is running

@@ -1,4 +1,4 @@
-"""Analysis of a timeline: how much of the environments' time was hidden, and a chart."""
+"""Analyses a timeline: how much of the environments' time was hidden, and a chart."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agym.core._system.extras import require
 from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 
-# The groups of lanes, which the format calls processes; see ``agym.watching.trace``.
+# The groups of lanes, "processes" in the file format; see ``agym.watching.trace``.
 ENVIRONMENTS, WAITING, CALLER = "environments", "waiting", "caller"
 
-# How the lanes of environments begin that run in the caller's thread, which then does nothing else.
+# The start of the names of lanes whose environments run in the caller's thread.
 INLINE = "the caller's thread"
 
 COLOURS = {
@@ -26,13 +26,13 @@ COLOURS = {
 }  # fmt: skip
 OTHER = "#8b5cf6"
 
-# Colours of the caller's marks, by the order of their first blocks.
+# Colours of the caller's marks, in the order of their first blocks.
 MARK_COLOURS = ("#b91c1c", "#0f766e", "#a16207", "#6d28d9", "#be185d", "#334155")
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Seconds in which the caller and environments ran.
+    """How many seconds the caller and the environments ran, and how many seconds both did.
 
     Example:
         >>> import agym, os, tempfile
@@ -48,12 +48,12 @@ class Overlap:
         (True, ['backward'])
 
     Attributes:
-        seconds: From the beginning of the first span to the end of the last.
-        caller: Time in which the caller computed: in its marked blocks (:func:`agym.mark`), or
-            without any in the whole; but not while it waited for a result, or ran environments.
+        seconds: Time from the start of the first span to the end of the last.
+        caller: Time in which the caller computed, and neither waited for a result nor ran
+            environments; if it marked blocks (:func:`agym.mark`), only these blocks count.
         environments: Time in which at least one environment ran.
         both: Time in which both ran.
-        marks: The caller's blocks by name, the longest first; empty if it marked none.
+        marks: The marked blocks by name, the longest first; empty if there are none.
     """
 
     seconds: float
@@ -64,7 +64,7 @@ class Overlap:
 
     @property
     def hidden(self) -> float:
-        """Share of the environments' time that was hidden: the caller computed meanwhile."""
+        """Share of the environments' time that was hidden, because the caller computed, too."""
         return self.both / self.environments if self.environments else 0.0
 
     @property
@@ -74,21 +74,21 @@ class Overlap:
 
     def __repr__(self) -> str:
         if not self.seconds:
-            return "nothing ran while this was recorded"
-        what = "ran its marked blocks" if self.marks else "did not wait"
+            return "nothing ran during the recording"
+        work = "ran its marked blocks" if self.marks else "did not wait"
         text = (
             f"{self.hidden:.0%} of the environments' time was hidden: they ran for"
             f" {self.environments:.3g} s of {self.seconds:.3g} s, and for {self.both:.3g} s of that"
-            f" the caller {what}"
+            f" the caller {work}"
         )
         if not self.marks:
-            return f'{text}\n  mark your own blocks, `with agym.mark("backward"):`, to see them'
+            return f'{text}\n  mark blocks of your code, `with agym.mark("backward"):`, to see them'
         width = max(map(len, self.marks))
         for name, mark in self.marks.items():
             blocks = "block" if mark.count == 1 else "blocks"
             text += (
                 f"\n  {name:<{width}}  {mark.seconds:.3g} s in {mark.count} {blocks}, environments"
-                f" ran for {mark.share:.0%} of it"
+                f" ran for {mark.share:.0%} of that time"
             )
         return text
 
@@ -99,7 +99,7 @@ class MarkedTime:
 
     Attributes:
         seconds: Time in these blocks.
-        both: Time in which the caller computed in them and environments ran meanwhile.
+        both: Time in which the caller computed in these blocks while environments ran.
         count: Number of blocks.
     """
 
@@ -109,7 +109,7 @@ class MarkedTime:
 
     @property
     def share(self) -> float:
-        """Share of their time in which environments ran."""
+        """Share of the blocks' time in which environments ran."""
         return self.both / self.seconds if self.seconds else 0.0
 
 
@@ -125,7 +125,7 @@ class Span:
 
 
 def overlap(path: str | os.PathLike[str]) -> Overlap:
-    """Measure what overlapped in a timeline that :class:`agym.trace` recorded.
+    """Measure how much overlapped in a timeline that :class:`agym.trace` recorded.
 
     Example:
         >>> import agym, os, tempfile
@@ -150,7 +150,7 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
     try:
         text = Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not a text file"
         raise UsageError(f"{os.fspath(path)} cannot be read: {reason}") from error
     try:
         events = json.loads(text)["traceEvents"]
@@ -173,7 +173,7 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
 
 
 def measure(spans: Sequence[Span]) -> Overlap:
-    """Return how much of the caller's time environments ran."""
+    """Return how much the caller's time and the environments' time overlap."""
     if not spans:
         return Overlap(0.0, 0.0, 0.0, 0.0, {})
     whole = np.array([[min(s.begun for s in spans), max(s.ended for s in spans)]])
@@ -196,13 +196,13 @@ def measure(spans: Sequence[Span]) -> Overlap:
 
 
 def _computing(blocks: Sequence[Span], spans: Sequence[Span]) -> Array:
-    """Return when the caller computed in some of its blocks: a step in one is none of its work."""
+    """Return when the caller computed in some of its blocks: without waits, and without steps."""
     inline = _union(filter(_is_inline, spans))
     parts = []
     for lane in {span.lane for span in blocks}:
         waits = _union(span for span in spans if span.group == WAITING and span.lane == lane)
-        mine = _union(span for span in blocks if span.lane == lane)
-        parts.append(_without(_without(mine, waits), inline))
+        of_lane = _union(span for span in blocks if span.lane == lane)
+        parts.append(_without(_without(of_lane, waits), inline))
     return _merged(np.concatenate(parts).tolist())
 
 
@@ -227,7 +227,7 @@ def _merged(intervals: Iterable[Sequence[float]]) -> Array:
 
 def _without(intervals: Array, others: Array) -> Array:
     """Return the parts of intervals outside of others."""
-    left: list[tuple[float, float]] = []
+    remaining: list[tuple[float, float]] = []
     k = 0
     for begun, ended in intervals.tolist():
         while k < len(others) and others[k, 1] <= begun:
@@ -237,15 +237,15 @@ def _without(intervals: Array, others: Array) -> Array:
             if low >= ended:
                 break
             if low > at:
-                left.append((at, low))
+                remaining.append((at, low))
             at = max(at, high)
         if at < ended:
-            left.append((at, ended))
-    return np.array(left).reshape(-1, 2)
+            remaining.append((at, ended))
+    return np.array(remaining).reshape(-1, 2)
 
 
 def _common(intervals: Array, others: Array) -> float:
-    """Return the length of what is in both."""
+    """Return the length of the intersection."""
     return _length(intervals) - _length(_without(intervals, others))
 
 
@@ -254,7 +254,7 @@ def _length(intervals: Array) -> float:
 
 
 def draw(spans: Sequence[Span], path: Path) -> None:
-    """Draw a timeline as a Gantt chart, a row per lane, into a PNG file.
+    """Draw a timeline as a Gantt chart with a row per lane into a PNG file.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -1,8 +1,8 @@
-"""``batched``: what a batched policy costs, whether it loses answers, and TorchRL beside it.
+"""``batched``: the cost of a batched policy, lost answers, and a comparison with TorchRL.
 
 ::
 
-    cost      64 coroutines that only ask, beside the function alone
+    cost      64 coroutines that only ask, next to the function alone
     cancel    100,000 requests, half of them cancelled at random moments
     torchrl   the collectors of TorchRL's own benchmark, with its mock environment and its policy
 """
@@ -49,13 +49,13 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of each part is measured.
+    """The size of each part.
 
     Attributes:
         rounds: Requests of each asker per slice.
         requests: Requests of the part with cancellation.
         repeats: Slices of each system.
-        envs: Numbers of environments beside TorchRL.
+        envs: Numbers of environments of the comparison with TorchRL.
         frames: Frames per environment and slice there, after a warm-up.
     """
 
@@ -71,7 +71,7 @@ QUICK = Plan(rounds=20, requests=2_000, repeats=1, envs=(4,), frames=16)
 
 @dataclass(frozen=True)
 class Drill:
-    """Requests under cancellation, and what became of them."""
+    """The results of requests under cancellation."""
 
     requests: int
     answered: int
@@ -86,11 +86,11 @@ class BatchedReport:
 
     Attributes:
         machine: See :func:`benchmarks.measuring.machine.describe_machine`.
-        plan: What was measured.
+        plan: The sizes of the parts.
         cost: Microseconds per request with the policy and without, one per slice.
         drill: The requests under cancellation, ``None`` if there were none.
         frames: Frames per second of each system, by the number of environments.
-        notes: What was left out, and why.
+        notes: The parts that were left out, with reasons.
     """
 
     machine: Mapping[str, str]
@@ -122,7 +122,7 @@ class BatchedReport:
                 if not row.system.startswith(OURS):
                     pairs = zip(ours.rates, row.rates, strict=True)
                     ratio = median(a / b for a, b in pairs)
-                    text = f"{num_envs} environments: frames per second, beside {row.system}"
+                    text = f"{num_envs} environments: frames per second, against {row.system}"
                     yield Verdict.on_ratio(text, 1.0, ratio)
 
     def to_json(self) -> str:
@@ -148,7 +148,11 @@ def batched(
     ] = None,
     envs: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Environments beside TorchRL; repeatable.", show_default="4, 64"),
+        typer.Option(
+            min=1,
+            help="Number of environments of the part torchrl; repeatable.",
+            show_default="4, 64",
+        ),
     ] = None,
     quick: Quick = False,
     json: JsonFile = None,
@@ -228,12 +232,12 @@ def measure_cost(plan: Plan, announce: Announce) -> Mapping[str, Sequence[float]
         }
         times: dict[str, list[float]] = {name: [] for name in systems}
         for run in systems.values():
-            run()  # what is done for the first time is not measured
+            run()  # the first calls are not measured
         for turn, name in in_turns([*systems], plan.repeats):
             announce(f"{turn + 1}/{plan.repeats} {name}")
-            begun = time.perf_counter()
+            started = time.perf_counter()
             systems[name]()
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - started
             times[name].append(1e6 * seconds / (plan.rounds * ASKERS))
     return times
 

@@ -1,12 +1,12 @@
-"""``gaps``: for how long an event loop does nothing else while environments compute.
+"""``gaps``: how long an event loop is blocked while environments compute.
 
 ::
 
     the loop   . . . . .                 . . . .     a heartbeat every millisecond
     gap                |<-- longest -->|             the time between two of them
 
-64 coroutines step one environment each, whose steps compute. In worker processes they leave the
-loop to others; on the loop itself they block it. All systems take turns.
+64 coroutines step one environment each; the steps compute. In worker processes, they do not block
+the loop; on the loop itself, they do. All systems take turns.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class AsyncBusyEnv:
 
 
 def nice_env(turns: int) -> BusyEnv:
-    """Lower the priority of the worker that makes the environment, so that the loop goes first."""
+    """Lower the priority of the worker that makes the environment, in favour of the loop."""
     os.setpriority(os.PRIO_PROCESS, 0, NICE)
     return BusyEnv(turns)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """The plan of a run.
 
     Attributes:
         num_envs: Number of environments.
@@ -100,8 +100,8 @@ class System:
     Attributes:
         name: Its name.
         env: The kind of environments.
-        backend: The backend; ``None`` to call them on the loop, without agym.
-        aim: Whether the limit is for it.
+        backend: The backend; ``None`` to call the environments on the loop, without agym.
+        aim: Whether the limit applies.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Gaps:
         p99: 99th percentile, for each slice.
         longest: The longest, for each slice.
         all_p99: 99th percentile of all slices together.
-        aim: Whether the limit is for it.
+        aim: Whether the limit applies.
     """
 
     name: str
@@ -180,7 +180,7 @@ class GapsReport:
         machine: See :func:`benchmarks.measuring.machine.describe_machine`.
         plan: What was measured.
         rows: The gaps of each system.
-        other_cores: Cores that other programs kept busy meanwhile.
+        other_cores: Cores that other programs kept busy during the run.
     """
 
     machine: Mapping[str, str]
@@ -209,18 +209,18 @@ def gaps(
     quick: Quick = False,
     json: JsonFile = None,
 ) -> None:
-    """Measure the gaps of an event loop beside environments that compute.
+    """Measure how long an event loop is blocked while environments compute.
 
-    Exit code 1 if a limit is exceeded; with --quick there is none.
+    Exit code 1 if a limit is exceeded; with --quick, there are no limits.
     """  # fmt: skip
     check_writable(json)
     plan = Plan(envs, step, seconds, repeats)
     if quick:
         plan = replace(plan, num_envs=min(envs, 8), seconds=0.2, repeats=1)
-    others, begun = others_time(), time.monotonic()
+    others, started = others_time(), time.monotonic()
     with progress_bar(1) as bar, bar.part("gaps") as announce, new_runner() as runner:
         rows = runner.run(measure_gaps(plan, announce))
-    elapsed = time.monotonic() - begun
+    elapsed = time.monotonic() - started
     busy = max(0.0, others_time() - others) / elapsed
     report = GapsReport(describe_machine(), plan, rows, busy)
     deliver(show_gaps(report), report.to_json(), json)
@@ -257,7 +257,7 @@ async def measure_gaps(plan: Plan, announce: Announce) -> list[Gaps]:
 
 
 async def _open(system: System, plan: Plan, turns: int, stack: AsyncExitStack) -> list[Stepper]:
-    """Open a system's environments; return what steps each of them."""
+    """Open a system's environments; return a step function for each."""
     factories = [partial(system.env, turns)] * plan.num_envs
     if system.backend is None:
         return [partial(_step_here, factory()) for factory in factories]
@@ -272,7 +272,7 @@ async def _step_here(env: BusyEnv) -> None:
 
 
 async def _play(steppers: Sequence[Stepper], seconds: float) -> int:
-    """Step each environment in a task of its own; return the number of steps."""
+    """Step each environment in a separate task; return the number of steps."""
     end = time.perf_counter() + seconds
 
     async def play(step: Stepper) -> int:
@@ -303,5 +303,5 @@ def show_gaps(report: GapsReport) -> RenderableType:
         )  # fmt: skip
     foot = [machine_line(report.machine)]
     if report.other_cores > BUSY_CORES:
-        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy meanwhile.")
+        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy during the run.")
     return Group(table, verdict_table(report.targets), *foot)

@@ -1,7 +1,7 @@
-"""TorchRL's mock benchmark of collectors, and the same environments under agym.
+"""TorchRL's mock benchmark of collectors, and the same environments with agym.
 
-The peer's part is its own file, ``benchmarks/bench_collectors.py`` of the released package: its
-environment, policy and collectors, with the arguments that its command gives them.
+TorchRL's part is ``benchmarks/bench_collectors.py`` of the released package: its environment,
+policy and collectors, with the arguments of its command.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ BATCH = 16
 
 
 def load_peer() -> ModuleType | str:
-    """Return the peer's benchmark, or a sentence that says why there is none."""
+    """Return TorchRL's benchmark, or the reason why it is not available."""
     if not installed("torchrl"):
         return how_to_get("torchrl", "torchrl")
     package = Path(str(require("torchrl", "torchrl").__file__)).parents[1]
     folder = package / "benchmarks"
     if not (folder / "bench_collectors.py").exists():
-        return "this release of torchrl does not bring its benchmark of collectors"
+        return "this release of torchrl doesn't contain its benchmark of collectors"
     sys.path.append(str(folder))  # its processes import it by the same name
     return importlib.import_module("bench_collectors")
 
 
 class MockPixels(gymnasium.Env[Any, Any]):
-    """What the peer's mock environment does: random pixels after a millisecond of sleep."""
+    """Like TorchRL's mock environment: returns random pixels after a millisecond of sleep."""
 
     observation_space = spaces.Box(0, 255, SHAPE, np.uint8)
     action_space = spaces.Box(-1.0, 1.0, (ACTIONS,), np.float32)
@@ -84,22 +84,22 @@ def agym_frames(
             MockPixels, num_envs, backend=backend, autoreset="same_step", infos="none"
         )
         async with envs, agym.batched(act, num_envs, max_wait=0.001) as policy:
-            begun, count = 0.0, -1
+            started, count = 0.0, -1
             async for rollout in agym.rollout(envs, policy, BATCH, seed=0):
                 if count < 0:
-                    begun, count = time.perf_counter(), 0  # that was the warm-up
+                    started, count = time.perf_counter(), 0  # that was the warm-up
                 else:
                     count += rollout.rewards.size
                 if count >= num_envs * frames:
                     break
-            return count / (time.perf_counter() - begun)
+            return count / (time.perf_counter() - started)
 
     with new_runner() as runner:
         return runner.run(play())
 
 
 def torchrl_frames(peer: Any, num_envs: int, frames: int, *, kind: str) -> float:
-    """Return frames per second of the peer's collector, by its own measure."""
+    """Return frames per second of TorchRL's collector, as it measures them."""
     make_env, policy = peer.EnvFactory(from_pixels=True), peer.PolicyFactory()
     common: dict[str, Any] = {
         "create_env_fn": [make_env] * num_envs,

@@ -1,1 +1,1 @@
-"""Snapshots: whether a branch continues as its origin would have, and what it costs."""
+"""Snapshots: whether a branch continues exactly as its origin, and its cost."""

@@ -1,12 +1,12 @@
-"""``branching``: whether snapshots are exact, and what they cost.
+"""``branching``: whether snapshots are exact, and their cost.
 
 ::
 
     exact    1,000 branch points of each of 12 environments, compared bit for bit
-    cost     a snapshot and a restore, beside the simulator's own calls
+    cost     a snapshot and a restore, next to the simulator's own calls
     depth    branches deep in an episode, against playing it again
     run      whole runs, continued in another process
-    memory   snapshots held and dropped
+    memory   of snapshots, while they exist and after they are deleted
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class BranchingReport:
 
     Attributes:
         machine: See :func:`benchmarks.measuring.machine.describe_machine`.
-        plan: What was measured.
+        plan: The sizes of the parts.
         backend: The backend of the branch points.
         exact: Branch points of each environment.
         cost: Costs of calls.
         depth: Branches deep in an episode.
         run: Continued runs.
         memory: Memory of snapshots.
-        other_cores: Cores that other programs kept busy meanwhile.
+        other_cores: Cores that other programs kept busy during the run.
     """
 
     machine: Mapping[str, str]
@@ -84,7 +84,7 @@ class BranchingReport:
 
     @property
     def equalities(self) -> tuple[Verdict, ...]:
-        """What must be equal to the last bit."""
+        """The targets: results that must be equal to the last bit."""
         return (*_judge_equal(self.exact, self.depth, self.run),)
 
     @property
@@ -127,7 +127,7 @@ def branching(
     ] = Plan.seed,
     json: JsonFile = None,
 ) -> None:
-    """Measure whether environments continue exactly from snapshots, and what snapshots cost.
+    """Measure whether environments continue exactly from snapshots, and the cost of snapshots.
 
     Exit code 1 if a continuation is different.
     """
@@ -145,12 +145,12 @@ def _names(env: Sequence[str] | None) -> Sequence[str]:
     """Return the names of the chosen environments.
 
     Raises:
-        UsageError: One is not there.
+        UsageError: There is no such environment.
     """
     known = [*dict.fromkeys(game.name for game in (*GAMES, *SIMULATORS))]
     for name in env or ():
         if name not in known:
-            raise UsageError(f"--env {name!r} is none of {', '.join(known)}")
+            raise UsageError(f"--env {name!r} must be one of {', '.join(known)}")
     return env or known
 
 
@@ -168,7 +168,7 @@ def measure_branching(
     }  # fmt: skip
     games = {part: games[part] if part in parts else [] for part in games}
     depths = [*BackendName] if Part.depth in parts else []
-    others, begun = _others(), time.monotonic()
+    others, started = _others(), time.monotonic()
     with progress_bar(sum(map(len, games.values())) + len(depths)) as bar:
         report = BranchingReport(
             describe_machine(), plan, backend,
@@ -193,7 +193,7 @@ def measure_branching(
                 lambda game, announce: [measure_memory(game, plan, announce)],
             ),
         )  # fmt: skip
-    others, elapsed = _others() - others, time.monotonic() - begun
+    others, elapsed = _others() - others, time.monotonic() - started
     return replace(report, other_cores=max(0.0, others) / elapsed)
 
 
@@ -252,5 +252,5 @@ def show_branching(report: BranchingReport) -> RenderableType:
         tables.append(memory_table(report.memory, plan))
     foot = [machine_line(report.machine)]
     if report.other_cores > BUSY_CORES:
-        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy meanwhile.")
+        foot.append(f"Other programs kept {report.other_cores:.1f} cores busy during the run.")
     return Group(*tables, *foot)

@@ -1,4 +1,4 @@
-"""What a snapshot and a restore cost, beside the baseline calls of the simulator, in turns.
+"""The cost of a snapshot and a restore, next to the baseline calls of the simulator, in turns.
 
 ::
 
@@ -38,7 +38,7 @@ CALLS = ("snapshot", "restore")
 
 
 class AleBaseline:
-    """ALE's own copies, with its random numbers."""
+    """ALE's copies of its state, including the random stream."""
 
     def __init__(self, env: Any) -> None:
         self._ale = env.unwrapped.ale
@@ -52,7 +52,7 @@ class AleBaseline:
 
 
 class MujocoBaseline:
-    """MuJoCo's own copies, into a vector that is there."""
+    """MuJoCo's copies of its state, into an existing vector."""
 
     def __init__(self, env: Any) -> None:
         self._mujoco = mujoco = require("mujoco", "mujoco")
@@ -74,12 +74,12 @@ class CostRow:
 
     Attributes:
         env: The environment.
-        num_envs: How many of them.
+        num_envs: Number of environments.
         call: ``"snapshot"`` or ``"restore"``.
         backend: agym's backend.
-        baseline: Of the simulator's own call.
-        agym: Of agym's.
-        trip: Of a call that reads an attribute.
+        baseline: Seconds of the simulator's call.
+        agym: Seconds of agym's call.
+        trip: Seconds of a call that reads an attribute.
     """
 
     env: str
@@ -92,12 +92,12 @@ class CostRow:
 
     @property
     def ratio(self) -> float:
-        """Of agym's time to that of the baseline call."""
+        """Ratio of agym's time to the time of the baseline call."""
         return median(a / b for a, b in zip(self.agym, self.baseline, strict=True))
 
     @property
     def own_ratio(self) -> float:
-        """The same without a round trip."""
+        """The same ratio without a round trip."""
         rows = zip(self.agym, self.trip, self.baseline, strict=True)
         return median((a - trip) / b for a, trip, b in rows)
 
@@ -210,11 +210,11 @@ def _measure(
 
 def seconds_per_call(function: Callable[[], Any], seconds: float) -> float:
     """Call a function for some seconds, at least once; return the mean time."""
-    calls, begun = 0, time.perf_counter()
+    calls, started = 0, time.perf_counter()
     while True:
         function()
         calls += 1
-        elapsed = time.perf_counter() - begun
+        elapsed = time.perf_counter() - started
         if elapsed >= seconds:
             return elapsed / calls
 

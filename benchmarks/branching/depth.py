@@ -1,4 +1,4 @@
-"""Branches deep in an episode: by a snapshot, against a reset and all actions again."""
+"""Branches deep in an episode: with a snapshot, or with a reset and all actions again."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class DepthResult:
 
     Attributes:
         backend: agym's backend.
-        restored: With one snapshot for all.
-        replayed: With a reset and all actions of each.
-        same: Whether the step gave the same each time.
+        restored: With one snapshot for all environments.
+        replayed: With a reset and all actions of each environment.
+        same: Whether the step had the same results in both ways.
     """
 
     backend: str
@@ -82,10 +82,10 @@ def _deepen(envs: agym.Envs[Any, Any], backend: str, plan: Plan, announce: Annou
     repeats = min(plan.repeats, MAX_REPEATS)
     for turn, name in in_turns([*times], repeats):
         announce(f"{turn + 1}/{repeats} {name}")
-        begun = time.perf_counter()
+        started = time.perf_counter()
         (restore if name == "restored" else replay)()
         result = envs.step(last)
-        times[name].append(time.perf_counter() - begun)
+        times[name].append(time.perf_counter() - started)
         results.add(digest([[*column] for column in result]))
     restored, replayed = (tuple(times[name]) for name in ("restored", "replayed"))
     return DepthResult(backend, restored, replayed, len(results) == 1)

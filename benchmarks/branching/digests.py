@@ -1,4 +1,4 @@
-"""Exact comparison of results: to the last bit, NaN included, whatever pickle would share."""
+"""Exact comparison of results: to the last bit, including NaN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def digest(value: Any) -> bytes:
-    """Return a digest of a nested value: equal values of equal types have the same, others not."""
+    """Return a digest of a nested value, which depends on its types and values only."""
     found = hashlib.blake2b(digest_size=16)
     _feed(found, value)
     return found.digest()
@@ -44,7 +44,7 @@ def _feed(found: Any, value: Any) -> None:
 
 
 class Row(NamedTuple):
-    """What a step gave for one environment, as digests."""
+    """The results of a step of one environment, as digests."""
 
     observation: bytes
     reward: bytes

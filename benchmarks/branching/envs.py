@@ -106,7 +106,7 @@ def missing(game: Game) -> str | None:
 
 
 def source_of(game: Game) -> str | Callable[[], Any]:
-    """Return what ``agym.make`` takes."""
+    """Return the environment for ``agym.make``."""
     return WanderingEnv if game is COROUTINE else game.env_id
 
 

@@ -37,15 +37,15 @@ class ExactResult:
     Attributes:
         env: Its name.
         identical: Branch points whose continuations were equal to the last bit.
-        different: Those whose were not.
-        refused: Branch points at which a snapshot was refused; they come in addition.
-        at_ends: Those of the compared at which the episode had just ended.
-        different_at_ends: Those of these which were different.
+        different: Branch points whose continuations were different.
+        refused: Number of further branch points, at which a snapshot was refused.
+        at_ends: Number of compared branch points at which the episode had just ended.
+        different_at_ends: Number of these whose continuations were different.
         ways: How snapshots were taken.
         nbytes: Median size of snapshots in bytes.
         reasons: Why snapshots were refused, and how often.
         differences: The first differences, in words.
-        note: Why it was not measured.
+        note: Why the environment was not measured.
     """
 
     env: str
@@ -68,7 +68,7 @@ class ExactResult:
 def measure_exactness(
     game: Game, plan: Plan, backend: BackendName, announce: Announce
 ) -> ExactResult:
-    """Take snapshots at random points of episodes, and compare what follows."""
+    """Take snapshots at random points of episodes, and compare the continuations."""
     if (note := missing(game)) is not None:
         return ExactResult(game.name, note=note)
     with agym.make(
@@ -166,7 +166,7 @@ class _Comparison:
         return taken
 
     def _restore(self, snapshots: dict[int, agym.Snapshot]) -> dict[int, bytes]:
-        """Restore snapshots; return digests of the observations of those that could be."""
+        """Restore snapshots; return digests of the observations of successful restores."""
         envs = self._envs
         ids = sorted(snapshots)
         try:
@@ -198,7 +198,7 @@ class _Comparison:
             result.differences.append(where)
 
     def _play(self, actions: Mapping[int, Sequence[Any]]) -> dict[int, list[Row]]:
-        """Take the given actions with some environments; return what each gave."""
+        """Step some environments with the actions; return the results of each."""
         rows: dict[int, list[Row]] = {i: [] for i in actions}
         ids = sorted(actions)
         if ids:
@@ -209,7 +209,7 @@ class _Comparison:
         return rows
 
     def _step(self, ids: Sequence[int], actions: Sequence[Any]) -> None:
-        """Step some environments and keep what they gave."""
+        """Step some environments and store the results."""
         whole = len(ids) == self._envs.num_envs
         result = self._envs.step(actions, env_ids=None if whole else ids)
         for i, *row in zip(ids, *result, strict=True):

@@ -1,4 +1,4 @@
-"""Modules of the benchmark as programs of their own, in fresh processes."""
+"""Runs modules of the benchmark in fresh processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run_fresh(module: str, argument: Any, announce: Announce) -> Any:
     """Run a module with a JSON argument; show the progress it prints, and return its result.
 
     Raises:
-        AgymError: It failed.
+        AgymError: The module failed.
     """
     command = [sys.executable, "-m", module, json.dumps(argument)]
     last: deque[str] = deque(maxlen=1)

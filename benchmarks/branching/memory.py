@@ -1,7 +1,7 @@
-"""Memory of snapshots: before, while they are held, after they were dropped, and all that again.
+"""Memory of snapshots: before, while they exist, after they are deleted, and all that again.
 
-What Python's allocator keeps after the first time serves the second time, while a leak grows. A
-fresh process runs this module as a script, so that no earlier measurement hides a leak.
+Memory that Python's allocator keeps after the first time is reused the second time, while a leak
+grows. A fresh process runs this module as a script, so that no earlier measurement hides a leak.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MEMORY_GAMES = (PONG, ANT)
 # Environments whose snapshots are taken together.
 NUM_ENVS = 16
 
-# Growth that is no leak: part of the memory before, or bytes, whichever is more.
+# Growth that is not a leak: a share of the memory before, or bytes; the larger limit counts.
 SHARE_LIMIT, BYTES_LIMIT = 0.05, 10e6
 
 # Share of the available memory that snapshots may take.
@@ -45,10 +45,11 @@ class MemoryResult:
 
     Attributes:
         env: The environment.
-        snapshots: How many were held.
-        nbytes: Size of one.
-        caller: Of the process that holds them: before, held, after, and after as many again.
-        workers: Of its worker processes together, likewise.
+        snapshots: Number of snapshots.
+        nbytes: Size of a snapshot.
+        caller: Memory of the process with the snapshots: before, with them, after, and after as
+            many again.
+        workers: Memory of the worker processes together, at the same moments.
         trimmed: Whether the C library was asked to return free memory to the system.
     """
 
@@ -122,7 +123,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _trim() -> bool:
-    """Drop what nothing refers to; return whether the C library returned what is free."""
+    """Collect garbage; return whether the C library returned free memory to the system."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None:

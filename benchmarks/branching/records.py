@@ -1,4 +1,4 @@
-"""The plan of a run: how much of each part is measured."""
+"""The plan of a run: the size of each part."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Game:
         kwargs: Its keywords.
         module: The package that it needs.
         remedy: How to install that.
-        note: What tells it from another with its id, in tables.
+        note: Distinguishes it from another environment with its id, in tables.
     """
 
     env_id: str
@@ -51,7 +51,7 @@ class Game:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """The sizes of the parts.
 
     Attributes:
         points: Branch points of each environment.

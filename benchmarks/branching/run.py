@@ -30,7 +30,7 @@ from benchmarks.measuring.progress import Announce
 
 RUNS = (CARTPOLE, TAXI, PONG)
 
-# Where the run goes on that was saved with the serial backend.
+# The backends on which the run continues; it was saved with the serial backend.
 BACKENDS = ("serial", "process")
 
 # Operations and their shares.
@@ -39,7 +39,7 @@ OPERATIONS = {
     "snapshot some": 7, "restore some": 8,
 }  # fmt: skip
 
-# Snapshots that are kept, the oldest dropped first.
+# Maximum number of snapshots; the oldest is deleted first.
 MAX_KEPT = 16
 
 
@@ -99,7 +99,7 @@ def _equal(wanted: Sequence[Any], found: Sequence[Any]) -> int:
 
 
 def operate(envs: agym.Envs[Any, Any], count: int, seed: int) -> Iterator[tuple[str, Any]]:
-    """Do operations that a seed draws; yield the name of each and its result."""
+    """Do random operations, which depend on a seed; yield the name and the result of each."""
     rng = random.Random(seed)
     space = envs.single_action_space
     space.seed(seed)
@@ -125,7 +125,7 @@ def operate(envs: agym.Envs[Any, Any], count: int, seed: int) -> Iterator[tuple[
 
 
 def main(job: dict[str, Any]) -> list[tuple[str, str]]:
-    """Begin and save a run, or continue it; return the name and digest of each operation."""
+    """Start and save a run, or continue it; return the name and digest of each operation."""
     if job["save"]:
         envs = agym.make(
             job["env_id"], job["num_envs"], backend="serial", autoreset="next_step", **job["kwargs"]

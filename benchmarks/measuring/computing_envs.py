@@ -65,10 +65,10 @@ def turns_for(seconds: float) -> int:
     """Return about how many loop iterations take ``seconds`` on this machine."""
     best = float("inf")
     for _ in range(TRIES):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         for _ in repeat(None, CALIBRATION):
             pass
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     return round(seconds * CALIBRATION / best)
 
 

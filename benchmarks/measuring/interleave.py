@@ -1,4 +1,4 @@
-"""Alternation: systems are measured in turns, so that a slow minute slows all of them alike.
+"""Alternation: systems are measured in turns, so that a slow minute slows all of them equally.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Describes the machine of a run, without anything personal such as host names and paths."""
+"""Describes the machine of a run, without personal data such as host names and paths."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from benchmarks.reports.results import BARE, BOUND, Row, Settings, WorkloadResul
 from benchmarks.systems.base import Contest, System
 from benchmarks.systems.runners import SYSTEMS
 
-# Whether a result decides nothing yet.
+# Returns whether more slices are needed for a verdict.
 Undecided = Callable[[WorkloadResult], bool]
 
 
@@ -35,7 +35,7 @@ def measure(
         settings: Duration, repetitions, workers.
         announce: Called with a few words before each slow operation.
         systems: By default those of a contest, else all of ``throughput``.
-        undecided: Whether a result so far decides nothing, so that more slices help.
+        undecided: Whether a result needs more slices for a verdict.
 
     Raises:
         AgymError: The environment cannot be made, or agym failed.
@@ -75,7 +75,7 @@ class Turns:
 
     Attributes:
         rates: Steps per second of each system, one value per slice.
-        choices: What systems chose.
+        choices: The choices of systems.
         idle_cores: Cores that workers kept busy while only the bare environment was stepped.
         other_cores: Cores that other processes kept busy.
     """
@@ -96,10 +96,10 @@ def alternate(
     announce: Announce,
     goes_on: Callable[[list[Row]], bool] = lambda rows: False,
 ) -> Turns:
-    """Run every system in turns, and as often again as ``goes_on`` says."""
+    """Run every system in turns, repeated while ``goes_on`` returns true."""
     rates: dict[str, list[float]] = {name: [] for name in systems}
     choices = {name: system.choice for name, system in systems.items()}
-    idle, others, begun = 0.0, others_time(), time.monotonic()
+    idle, others, started = 0.0, others_time(), time.monotonic()
     repeats = settings.repeats
     for turn, name in in_turns([*systems]):
         if turn >= repeats:
@@ -113,7 +113,7 @@ def alternate(
         rates[name].append(system.run(settings.seconds))
         if name == BARE:
             idle += descendants_time() - before
-    others, elapsed = others_time() - others, time.monotonic() - begun
+    others, elapsed = others_time() - others, time.monotonic() - started
     idle /= repeats * settings.seconds
     return Turns(rates, choices, idle, max(0.0, others) / elapsed)
 
@@ -138,7 +138,7 @@ def make_system(
     stack: ExitStack,
     notes: list[str],
 ) -> System | None:
-    """Make a system, or note why not: another project's may not support the environment."""
+    """Make a system, or note the reason why not: it may not support the environment."""
     reason = kind.why_not(work)
     if reason is None:
         try:

@@ -1,6 +1,6 @@
-"""Other programs that want the same cores: busy loops, and a learner that computes now and then.
+"""Other programs on the same cores: busy loops, and a learner that computes half of the time.
 
-They are no children of this process, so whoever asks what other programs use counts them.
+They are not children of this process, so they count as other programs in CPU measurements.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from agym.core._system.cpus import available_cores
 from agym.core._system.extras import installed
 
-# A program ends by itself after some hours, should this process be killed. It prints its id from a
-# process that nobody waits for.
+# A program ends by itself after some hours, in case this process is killed. It prints its id from a
+# forked child, which is not a child of this process.
 HEAD = (
     "import os, signal\nif os.fork(): os._exit(0)\nsignal.alarm(4 * 3600)\n"
     "def begin(): print(os.getpid(), flush=True)\n"
@@ -25,8 +25,8 @@ HEAD = (
 
 BUSY_LOOP = HEAD + "begin()\nwhile True: pass\n"
 
-# Matrix products on all cores for half of the time, as a training loop that waits for its next
-# batch meanwhile. A tenth of a second is what the network of PPO takes for a few hundred steps.
+# Matrix products on all cores for half of the time, like a training loop that waits for batches. A
+# tenth of a second is about the time of PPO's network for a few hundred steps.
 LEARNER = (
     HEAD
     + """
@@ -47,13 +47,13 @@ while True:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Programs that run beside what is measured.
+    """Programs that run during a measurement.
 
     Attributes:
-        name: How they are called in tables.
+        name: Their name in tables.
         code: The program.
-        count: How many of it run.
-        module: What the program needs.
+        count: Number of instances.
+        module: The package that the program needs.
     """
 
     name: str

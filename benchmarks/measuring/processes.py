@@ -36,7 +36,7 @@ def others_time() -> float:
 
 @dataclass(frozen=True)
 class CoreUse:
-    """How the main threads of processes used the cores, all together.
+    """The use of cores by the main threads of processes, in total.
 
     Attributes:
         running: Microseconds on a core.
@@ -50,7 +50,7 @@ class CoreUse:
 
 
 def core_use(pids: Iterable[int], proc: Path = Path("/proc")) -> CoreUse | None:
-    """Return the use of the cores so far; ``None`` where the system does not say (not Linux)."""
+    """Return the use of the cores so far; ``None`` if the system does not report it (not Linux)."""
     try:
         files = [(proc / str(pid) / "schedstat").read_text() for pid in pids]
     except OSError:

@@ -103,7 +103,7 @@ def parse_work(text: str) -> Workload:
     """
     env_id, colon, count = text.rpartition(":")
     if not colon or not count.isdecimal() or int(count) < 1:
-        raise UsageError(f"{text!r} is no workload: write ID:N, such as CartPole-v1:8")
+        raise UsageError(f"{text!r} is not a workload: write ID:N, such as CartPole-v1:8")
     return check_work(Workload(env_id, int(count)))
 
 

@@ -1,1 +1,1 @@
-"""Agym's own cost: per step, per import, per start."""
+"""agym's cost: per step, per import, per start."""

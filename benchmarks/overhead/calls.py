@@ -1,4 +1,4 @@
-"""``calls``: how many files and calls of agym's a step of all environments goes through."""
+"""``calls``: the number of agym's files and calls in a step of all environments."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ python -m benchmarks calls --show "await, process"
 
 PACKAGE = Path(agym.__file__).parent
 
-# The most files and calls of a step, by API and backend. Steps that are awaited have a deadline,
-# and their environments are restarted after a fault.
+# The maximum number of files and calls of a step, by API and backend. Steps that are awaited have a
+# deadline, and their environments are restarted after a fault.
 LIMITS = {
     "serial": (8, 25),
     "process": (13, 60),
@@ -41,8 +41,8 @@ LIMITS = {
 
 BACKENDS = {"serial": agym.backends.Serial(), "process": agym.backends.Process(workers=2)}
 
-# Steps of which the one with the fewest files and calls counts: the others were timed for the
-# statistics, or waited for a worker that the system did not run.
+# Number of steps; the one with the fewest files and calls counts. The others were timed for the
+# statistics, or waited for a worker that had no core.
 STEPS = 300
 
 # How long to give way to the workers.
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 
 def calls_of_a_step(way: str, num_envs: int = 4, steps: int = STEPS) -> list[Place]:
-    """Return the calls of agym's in the caller's thread of the step that has the fewest.
+    """Return agym's calls in the caller's thread, of the step with the fewest calls.
 
     Args:
         way: One of :data:`LIMITS`.
@@ -98,7 +98,7 @@ async def _awaited(backend: Any, num_envs: int, steps: int) -> list[Place]:
 
 @contextmanager
 def _noting() -> Iterator[list[Place]]:
-    """Note the calls in a block."""
+    """Record the calls in a block."""
     calls: list[Place] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -126,7 +126,7 @@ def calls(
     show: Annotated[str | None, typer.Option(help="Way whose calls to list.")] = None,
     json: JsonFile = None,
 ) -> None:
-    """Count the calls of agym's in a step of all environments, with nothing else under way."""
+    """Count agym's calls in a step of all environments, with nothing else under way."""
     check_writable(json)
     found = {way: calls_of_a_step(way, num_envs) for way in LIMITS}
     table = Table("way", "files", "target", "calls", "target", title="A step", title_justify="left")

@@ -1,4 +1,4 @@
-"""``overhead``: agym's own cost, besides the environments.
+"""``overhead``: agym's cost, besides the environments.
 
 ::
 
@@ -72,7 +72,7 @@ def overhead(
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure agym's own cost, with steps that do nothing or take a given time."""
+    """Measure agym's cost, with steps that do nothing or take a given time."""
     check_plot(plot)
     check_writable(json, plot)
     report = run_overhead(num_envs, parse_times(step_times), Settings(seconds, repeats, workers))

@@ -8,8 +8,8 @@ The literature predicts it from one number::
     t_env    seconds per step of one environment
     t_os     seconds per batch besides: the overhead of the runner, for any environment
 
-With ``t_os`` measured where ``t_env`` is next to nothing, the whole curve is predicted and can be
-compared with measurements elsewhere.
+With ``t_os`` measured at a very small ``t_env``, the formula predicts the whole curve, which can be
+compared with other measurements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``imports``: what ``import agym`` adds to the time that ``import gymnasium, numpy`` takes."""
+"""``imports``: the time that ``import agym`` adds to ``import gymnasium, numpy``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARE_LIMIT, MODULES_LIMIT = 0.35, 90
 
 SCRIPT = """
 import json, sys, time
-begun = time.perf_counter()
+started = time.perf_counter()
 import gymnasium, numpy
 between = time.perf_counter()
 import agym
@@ -36,7 +36,7 @@ ended = time.perf_counter()
 agym.make, agym.make_async
 used = time.perf_counter()
 modules = [name for name in sys.modules if name.split(".")[0] == "agym"]
-print(json.dumps([between - begun, ended - between, used - ended, len(modules)]))
+print(json.dumps([between - started, ended - between, used - ended, len(modules)]))
 """
 
 
@@ -44,7 +44,7 @@ def imports(
     repeats: Annotated[int, typer.Option(min=1, help="Number of fresh interpreters.")] = 21,
     json: JsonFile = None,
 ) -> None:
-    """Measure what `import agym` adds, in fresh interpreters with compiled modules."""
+    """Measure the time that `import agym` adds, in fresh interpreters with compiled modules."""
     check_writable(json)
     runs = []
     with progress_bar(repeats) as bar:

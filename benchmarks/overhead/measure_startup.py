@@ -42,10 +42,10 @@ def measure_startup(work: Workload, workers: int, repeats: int) -> StartupResult
 
 def start(work: Workload, workers: int) -> tuple[float, int]:
     """Start environments in this process; return seconds, and bytes of all processes together."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with make(work.spec, work.num_envs, backend="process", workers=workers, output="array") as envs:
         envs.reset(seed=0)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         return seconds, tree_memory()
 
 

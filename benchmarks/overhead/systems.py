@@ -1,4 +1,4 @@
-"""A worker's own cost in isolation: a host in this process, and ``env.step`` alone."""
+"""A worker's cost in isolation: a host in this process, and ``env.step`` alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Messages and nodes: the cost of a message to an actor, and the scaling with nodes.
 
-Environments that only wait need no core, so one machine can simulate a cluster: its nodes are
-Ray's own processes, and the driver and its messages are what is measured.
+Environments that only wait need no core, so one machine can simulate a cluster. Its nodes are Ray's
+processes; the cost of the driver and its messages is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Message:
     Attributes:
         work: Name of the workload.
         batch: Seconds per batch.
-        cost: Seconds per batch that are not the environments', for each actor.
+        cost: Seconds per batch and actor, without the environments' time.
         share: Share of these seconds, all together, in the batch.
     """
 
@@ -82,11 +82,11 @@ def measure_messages(work: Workload, workers: int, seconds: float) -> Message:
         autoreset="next_step",
     ) as envs:  # fmt: skip
         envs.reset(seed=0)
-        batches, begun = 0, time.perf_counter()
-        while time.perf_counter() - begun < seconds:
+        batches, started = 0, time.perf_counter()
+        while time.perf_counter() - started < seconds:
             envs.step(actions[batches % len(actions)])
             batches += 1
-        batch = (time.perf_counter() - begun) / batches
+        batch = (time.perf_counter() - started) / batches
         beside = batch - envs.stats().work
     return Message(work.name, batch, beside / workers, beside / batch)
 
@@ -102,9 +102,9 @@ def _measure_nodes(nodes: int, num_envs: int, delay: float, seconds: float) -> S
         envs.reset(seed=0)
         envs.send([0] * num_envs)
         _receive(envs, num_envs // 2, 2 * delay)
-        computed, begun = time.process_time(), time.perf_counter()
+        computed, started = time.process_time(), time.perf_counter()
         steps = _receive(envs, num_envs // 2, seconds)
-        elapsed, computed = time.perf_counter() - begun, time.process_time() - computed
+        elapsed, computed = time.perf_counter() - started, time.process_time() - computed
     return Scale(nodes, num_envs, steps / elapsed, computed / elapsed)
 
 

@@ -1,4 +1,4 @@
-"""Chart of an account: for each slice a bar of the parts, beside a bar of the bare loops."""
+"""Chart of an account: for each slice a bar of the parts, next to a bar of the bare loops."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def save_account_plot(account: Account, path: Path) -> None:
 
 
 def widths(parts: Mapping[str, float]) -> dict[str, float]:
-    """Return the width of each part; what is below zero shortens the bare part instead."""
+    """Return the width of each part; a negative part shortens the bare part instead."""
     drawn = {name: max(0.0, part) for name, part in parts.items()}
     drawn[BARE_PART] += sum(min(0.0, part) for part in parts.values())
     return drawn

@@ -1,4 +1,4 @@
-"""Measurements beside their ideals: records, tables and JSON."""
+"""Measurements and their ideals: records, tables and JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_WIDTH = 84
 
 @dataclass(frozen=True)
 class Compared:
-    """A measurement, one value per repetition, beside its ideals; rows may have no ideal."""
+    """A measurement with its ideals, one value per repetition; a row may have no ideal."""
 
     name: str
     values: tuple[float, ...]
@@ -44,12 +44,12 @@ class Comparison:
     """A run of a command that compares with an ideal.
 
     Attributes:
-        title: What was measured, and how.
+        title: The measurement, and its conditions.
         unit: Unit of all values and ideals.
         machine: See :func:`benchmarks.measuring.machine.describe_machine`.
         settings: Options of the command.
         rows: The measurements.
-        notes: Sentences for the reader, without their full stop.
+        notes: Sentences for the reader, without a full stop.
         targets: Verdicts on the targets.
     """
 

@@ -38,7 +38,7 @@ def milliseconds(work: WorkloadResult, row: Row) -> float:
 
 @dataclass(frozen=True)
 class Chart:
-    """What a chart shows.
+    """The contents of a chart.
 
     Attributes:
         title: Title of the values.

@@ -41,7 +41,7 @@ class Row:
     Attributes:
         system: Its name.
         rates: Environment steps per second, one per slice.
-        choice: What it chose, if it chooses.
+        choice: The choice, if the system makes one.
     """
 
     system: str
@@ -65,9 +65,9 @@ class WorkloadResult:
     Attributes:
         work: Name of the workload.
         rows: The measurements, including the bound.
-        notes: What was left out, and why.
+        notes: The systems that were left out, with reasons.
         idle_cores: Cores that all workers kept busy while they waited for their turn.
-        other_cores: Cores that other programs kept busy meanwhile.
+        other_cores: Cores that other programs kept busy during the measurement.
     """
 
     work: str
@@ -91,8 +91,8 @@ class WorkloadResult:
     def ratio(self, system: str, against: str) -> float | None:
         """Return the speed of one system relative to another.
 
-        It is the median of the ratios within each repetition, because whatever slows the machine
-        for a while slows both.
+        It is the median of the ratios within each repetition, because a disturbance of the machine
+        slows both systems.
         """
         ratios = self.ratios(system, against)
         return median(ratios) if ratios else None
@@ -113,7 +113,7 @@ class StartupResult:
         work: Name of the workload.
         workers: Number of worker processes.
         seconds: From before they are made until after their first reset, for each start.
-        memory: Bytes that all processes hold together, including the caller, for each start.
+        memory: Memory of all processes together in bytes, including the caller, for each start.
     """
 
     work: str

@@ -22,7 +22,7 @@ from benchmarks.systems.runners import GymnasiumSync, SB3Dummy, SB3Subproc
 # Systems with which every system is compared.
 AGAINST = (GymnasiumSync.name, BOUND, AT_ONCE)
 
-# Other programs' CPU use, in cores, from which on the reader is warned.
+# The reader is warned if other programs use more cores than this.
 BUSY_CORES = 0.1
 
 
@@ -102,7 +102,7 @@ def startup_table(startup: StartupResult) -> Table:
     """Return the time until environments are ready, and their memory."""
     table = Table(title="Start-up, each time from a fresh process, until ready to step")
     table.add_column("work")
-    for name in ("workers", "seconds", "slowest", "memory in all"):
+    for name in ("workers", "seconds", "slowest", "total memory"):
         table.add_column(name, justify="right")
     table.add_row(
         startup.work,
@@ -115,7 +115,7 @@ def startup_table(startup: StartupResult) -> Table:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """Return the targets with what was measured, and whether it is good enough."""
+    """Return the targets with the measured values and the verdicts."""
     table = Table(title="Targets")
     table.add_column("target")
     for name in ("wanted", "measured", "met"):
@@ -140,7 +140,7 @@ def notes(report: Report) -> Iterator[str]:
     """Yield notes for the reader about the rows."""
     systems = {row.system for work in report.workloads for row in work.rows}
     if systems & {SB3Dummy.name, SB3Subproc.name}:
-        yield "SB3 resets within the last step of an episode, all others in a step of its own."
+        yield "SB3 resets within the last step of an episode, all others in a separate step."
     for work in report.workloads:
         for note in work.notes:
             yield f"{work.work}: {note}."
@@ -149,8 +149,8 @@ def notes(report: Report) -> Iterator[str]:
     for work in report.workloads:
         if work.other_cores > BUSY_CORES:
             yield (
-                f"{work.work}: other programs kept {work.other_cores:.1f} cores busy meanwhile,"
-                " which slows worker processes most."
+                f"{work.work}: other programs kept {work.other_cores:.1f} cores busy, which slows"
+                " worker processes most."
             )
 
 
@@ -162,6 +162,5 @@ def disturbance(report: Report) -> Iterator[str]:
         yield f"Systems waiting for their turn used up to {idle:.0%} of a core."
     if other > BUSY_CORES:
         yield (
-            f"Other programs kept up to {other:.1f} cores busy meanwhile, which slows worker"
-            " processes most."
+            f"Other programs kept up to {other:.1f} cores busy, which slows worker processes most."
         )

@@ -1,4 +1,4 @@
-"""Agym's performance targets as data, and whether a run met them.
+"""agym's performance targets as data, and whether a run met them.
 
 The factors hold for two workers on two dedicated cores.
 """

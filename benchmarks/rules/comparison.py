@@ -20,7 +20,7 @@ from benchmarks.systems.base import System
 
 @dataclass(frozen=True)
 class Limit:
-    """A step of a game of a workload must take less than so many microseconds."""
+    """A step of a game must take less than some microseconds."""
 
     work: str
     system: type[System]
@@ -29,7 +29,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Factor:
-    """On a workload, one system must be ``factor`` times as fast as another."""
+    """One system must be ``factor`` times as fast as another on a workload."""
 
     work: str
     system: type[System]
@@ -39,7 +39,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Extra:
-    """On a workload, a batch of one system may take so many microseconds more than another's."""
+    """A batch of one system may take some microseconds more than another's on a workload."""
 
     work: str
     system: type[System]

@@ -1,7 +1,7 @@
-"""``makers``: what each of agym's functions adds to a step of a rule book's own VectorEnv.
+"""``makers``: the cost that each of agym's functions adds to a step of a rule book's VectorEnv.
 
 All functions make the same games, which step in turns. The last workload is a VectorEnv of NumPy
-arrays that gives infos, as JAX suites do.
+arrays that returns infos, as JAX suites do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COUNT = 4096
 
 
 class InfoEnv(VectorEnv[Any, Any, Any]):
-    """Adds up actions, and gives four infos in vector form; episodes last 100 steps."""
+    """Adds up actions, and returns four infos in vector form; episodes have 100 steps."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
@@ -79,7 +79,7 @@ class Default(System):
     @classmethod
     def why_not(cls, work: Workload) -> str | None:
         if work.env_id == INFO_ENV:
-            return "agym.make_vec skipped for other VectorEnvs, which it takes on demand alone"
+            return "agym.make_vec skipped for other VectorEnvs, which need backend='vector'"
         return super().why_not(work)
 
     def make(self, work: Workload, workers: int) -> Any:
@@ -125,7 +125,7 @@ def makers(
     repeats: Annotated[int, typer.Option(min=1, help="Number of slices of each function.")] = 15,
     json: JsonFile = None,
 ) -> None:
-    """Measure what agym's functions add to a step of a VectorEnv, in turns."""
+    """Measure the cost that agym's functions add to a step of a VectorEnv, in turns."""
     check_writable(json)
     # The single environment is only asked for its actions.
     single = "gymnasium.envs.classic_control:CartPoleEnv"

@@ -1,7 +1,7 @@
 """``pong``: cost of a step of Pong by engine and by number of games.
 
 All engines take turns, for one number of games after the other. A cost linear in the number of
-games gives a flat line; a constant cost gives a falling one.
+games is a flat line; a constant cost is a falling line.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def pong(
     check_plot(plot)
     check_writable(json, plot)
     if game not in GAMES:
-        raise UsageError(f"{game!r} is not a game of agym's: take {' or '.join(GAMES)}")
+        raise UsageError(f"{game!r} is not a game of agym: use {' or '.join(GAMES)}")
     works = [Workload(game, count) for count in parse_counts(num_envs)]
     report = run_games(works, Settings(seconds, repeats), PLAYERS, TARGETS)
     deliver(show_games(report), report.to_json(), json)

@@ -1,4 +1,4 @@
-"""Engines of rule books, and what else runs the same games."""
+"""Engines of rule books, and other systems that run the same games."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALE_ID = "ALE/Pong-v5"
 # Number of actions of ALE's Pong.
 BUTTONS = 6
 
-# Maximum number of ALE's environments, which take long to make.
+# Maximum number of ALE's environments, because making them is slow.
 MAX_ALE = 256
 
 
@@ -51,7 +51,7 @@ class Compiled(Engine):
 
 
 class CompiledCopies(Compiled):
-    """The same with new arrays for each step, as environments have it by default."""
+    """The compiled rules with new arrays for each step, which is the default."""
 
     name = "compiled, new arrays"
 
@@ -169,7 +169,7 @@ class AleVector(System):
     @classmethod
     def why_not(cls, work: Workload) -> str | None:
         if work.num_envs > MAX_ALE:
-            return f"skipped, for they take long to make (over {MAX_ALE})"
+            return f"skipped, because making them takes long (over {MAX_ALE})"
         return super().why_not(work)
 
     def make(self, work: Workload, workers: int) -> Any:

@@ -1,4 +1,4 @@
-"""``vectorize``: steps of classic games as rule books, beside EnvPool and SyncVectorEnv.
+"""``vectorize``: steps of classic games as rule books, compared with EnvPool and SyncVectorEnv.
 
 All systems take turns. EnvPool and SyncVectorEnv run Gymnasium's environment of the same name.
 """
@@ -56,11 +56,13 @@ def vectorize(
     workers: Annotated[int, typer.Option(min=1, help="Threads of EnvPool.")] = 2,
     json: JsonFile = None,
 ) -> None:
-    """Measure rule books through gymnasium.vector.VectorEnv, beside EnvPool and SyncVectorEnv."""
+    """Measure rule books as VectorEnvs, compared with EnvPool and SyncVectorEnv."""
     check_writable(json)
     chosen = [parse_work(text) for text in works] if works else [*WORKS]
     for work in chosen:
         if not str(find_spec(work.env_id).vector_entry_point).startswith("agym."):
-            raise UsageError(f"{work.env_id!r} is no rule book of agym's, such as agym/CartPole-v1")
+            raise UsageError(
+                f"{work.env_id!r} is not a rule book of agym, such as agym/CartPole-v1"
+            )
     report = run_games(chosen, Settings(seconds, repeats, workers), RUNNERS, TARGETS)
     deliver(show_games(report), report.to_json(), json)

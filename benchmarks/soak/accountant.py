@@ -25,9 +25,9 @@ class Accountant:
     Attributes:
         steps: Number of rows so far.
         lost: Number of transitions that never arrived.
-        duplicated: Number of transitions that arrived twice, or where they do not belong.
+        duplicated: Number of transitions that arrived twice, or in the wrong place.
         faults: Number of reported faults, by kind.
-        bystanders: Number of faults that cut off an environment which merely shared the culprit's
+        bystanders: Number of faults that interrupted an environment because it shared the culprit's
             worker.
         survived: Number of injected faults after which the environment has stepped again.
     """

@@ -33,7 +33,7 @@ python -m benchmarks soak --seconds 3600 --seed 1 --json result.json
 python -m benchmarks soak --seconds 20 --on-fault replay
 """
 
-# Minimum number of faults in a run of the default length, or the run says nothing.
+# Minimum number of faults in a run of the default length, so that the result is meaningful.
 ENOUGH = 200
 
 
@@ -165,7 +165,7 @@ def _rows(result: SoakResult) -> Iterator[tuple[str, str]]:
         (f"{_slope(result.worker_memory)} MB/min"),
     )
     yield "descriptors before, opened, at the end, closed", ", ".join(map(str, result.descriptors))
-    yield "chance of a injection per step", f"{result.chance:.3g}"
+    yield "chance of an injection per step", f"{result.chance:.3g}"
 
 
 def _slope(bytes_per_second: float) -> str:

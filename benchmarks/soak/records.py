@@ -9,7 +9,7 @@ from agym.core.engine.faults.fault_policy import FaultMode
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run; without a ``chance`` of a injection per step, one is measured."""
+    """The plan of a run; without a ``chance`` of an injection per step, it is measured."""
 
     seconds: float = 120.0
     num_envs: int = 64
@@ -26,15 +26,15 @@ class SoakResult:
     Attributes:
         steps: Number of checked rows.
         seconds: Duration.
-        chance: Probability of a injection per step.
+        chance: Probability of an injection per step.
         injections: Injections of chaos, by kind.
-        deeds: The probes' own faults and leaks, by kind.
+        deeds: The faults and leaks that the probes caused themselves, by kind.
         faults: Faults that agym reported, by kind.
         injected: Number of injections and deeds that are faults.
-        survived: Number of these after which the environment has stepped again.
+        survived: Number of these faults after which the environment has stepped again.
         lost: Transitions that never arrived.
         duplicated: Transitions that arrived twice.
-        bystanders: Faults that cut off environments which only shared the culprit's worker.
+        bystanders: Faults that interrupted environments which only shared the culprit's worker.
         restarts: Number of replaced workers.
         refused: Renders that failed because the worker died or hung.
         descriptors: Open file descriptors of this process: before, after opening, at the end of

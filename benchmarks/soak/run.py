@@ -36,7 +36,7 @@ T = TypeVar("T")
 # Deadline of an operation in seconds; each hang costs this much.
 TIMEOUT = 1.0
 
-# How much longer a delayed step takes.
+# Seconds that a delayed step takes longer.
 DELAY = 0.1
 
 # Mix of chaos's injections; a kill costs a worker's start, a hang the deadline as well.
@@ -168,8 +168,8 @@ class Soak:
 
     async def _measure_chance(self, seconds: float) -> float:
         """Find the chance that gives ``STRIKES_PER_SECOND``."""
-        steps, begun = self._accountant.steps, time.monotonic()
-        while (elapsed := time.monotonic() - begun) < seconds:
+        steps, started = self._accountant.steps, time.monotonic()
+        while (elapsed := time.monotonic() - started) < seconds:
             await self._step_once()
         rate = max(self._accountant.steps - steps, 1) / max(elapsed, seconds)
         return min(STRIKES_PER_SECOND / rate, 0.1)
@@ -177,7 +177,7 @@ class Soak:
     # ---------------------------------------------------------------- ways to step
 
     async def _step_all(self) -> None:
-        """Step all and wait for all, sometimes with a render queued behind."""
+        """Step all environments and wait for all, sometimes with a render behind the step."""
         for i in range(ROUNDS):
             if self._elapsed > self._plan.seconds:
                 break
@@ -197,7 +197,7 @@ class Soak:
                 self._result.refused += 1
 
     async def _step_halves(self) -> None:
-        """Send all, then repeatedly resend the first half to arrive; finally wait for all."""
+        """Send all environments, then resend the half that finishes first; finally wait for all."""
         self._send(self._all)
         half = max(1, len(self._all) // 2)
         for _ in range(ROUNDS):
@@ -231,12 +231,12 @@ class Soak:
         return self._rng.integers(0, 2, count)
 
     async def _within(self, pending: Awaitable[T]) -> T:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
                 return await pending
         except TimeoutError as error:
-            if isinstance(error, AgymError) and time.monotonic() - begun < PATIENCE:
+            if isinstance(error, AgymError) and time.monotonic() - started < PATIENCE:
                 raise
             raise AgymError(
                 f"nothing arrived for {PATIENCE:g} s, after {self._accountant.steps} steps and"

@@ -1,1 +1,1 @@
-"""What is compared: agym, other runners, and loops without a runner."""
+"""The compared systems: agym, other runners, and loops without a runner."""

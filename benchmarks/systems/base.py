@@ -24,10 +24,10 @@ class System(ABC):
 
     Attributes:
         name: Its row in tables.
-        process_per_env: Whether each environment takes a process.
+        process_per_env: Whether each environment has a process.
         max_processes: Maximum number of such processes.
         extra: agym's extra and the module that it needs, if it is optional.
-        choice: What it chose, if it chooses.
+        choice: The choice, if the system makes one.
     """
 
     name: ClassVar[str]
@@ -43,19 +43,19 @@ class System(ABC):
 
     @classmethod
     def why_not(cls, work: Workload) -> str | None:
-        """Return why it cannot run a workload, ``None`` if it can."""
+        """Return why the system cannot run a workload, ``None`` if it can."""
         if cls.extra is not None and not installed(cls.extra[1]):
             return how_to_get(cls.extra[1], cls.extra[0])
         if cls.process_per_env and work.num_envs > cls.max_processes:
-            return f"skipped, for it takes a process per environment (over {cls.max_processes})"
+            return f"skipped, because it has a process per environment (over {cls.max_processes})"
         return None
 
     @abstractmethod
     def make(self, work: Workload, workers: int) -> Any:
-        """Make the object that is stepped."""
+        """Make the object to step."""
 
     def choose(self, actions: Actions) -> list[Any]:
-        """Return the actions in the form that it takes."""
+        """Return the actions in the form that the system needs."""
         return actions.batches
 
     def reset(self) -> None:
@@ -68,11 +68,11 @@ class System(ABC):
     def run(self, seconds: float) -> float:
         """Step for ``seconds``; return environment steps per second."""
         step, actions, batches, elapsed = self.step, self._actions, 0, 0.0
-        begun = time.perf_counter()
+        started = time.perf_counter()
         while elapsed < seconds:
             step(next(actions))
             batches += 1
-            elapsed = time.perf_counter() - begun
+            elapsed = time.perf_counter() - started
         return batches * self._num_envs / elapsed
 
     def run_in(self, seconds: float) -> None:

@@ -1,8 +1,8 @@
-"""Rollouts as PPO collects between two updates, through Gymnasium's and Stable-Baselines3's APIs.
+"""PPO's rollouts between two updates, through Gymnasium's and Stable-Baselines3's APIs.
 
-A rollout is a number of steps of all environments; observations, rewards and dones are kept. Its
-actions are given, because a network costs the same under every runner; with ``ppo:`` the rollout is
-Stable-Baselines3's own, including the network::
+A rollout is a number of steps of all environments; observations, rewards and dones are stored. The
+actions are precomputed, because a network costs the same with every runner; with ``ppo:``, the
+rollout is Stable-Baselines3's, including the network::
 
     rollout:CartPole-v1:8    keep(step(given actions)), 2,048 times
     ppo:CartPole-v1:8        PPO(...).collect_rollouts(2,048 steps)
@@ -83,9 +83,9 @@ class Collects(System):
         self.collect(RUN_IN_STEPS)
 
     def _rate(self, steps: int) -> float:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         self.collect(steps)
-        return steps * self._num_envs / (time.perf_counter() - begun)
+        return steps * self._num_envs / (time.perf_counter() - started)
 
     @abstractmethod
     def collect(self, steps: int) -> None:
@@ -210,7 +210,7 @@ class Network(SB3Collects):
 
     def collect(self, steps: int) -> None:
         model = self._model
-        model.collect_rollouts(model.env, self._learning, model.step_buffer, steps)
+        model.collect_rollouts(model.env, self._learning, model.rollout_buffer, steps)
 
 
 class DummyNetwork(Network, SB3Dummy):

@@ -115,7 +115,7 @@ class AgymAuto(Agym):
     backend = "auto"
 
     def make(self, work: Workload, workers: int) -> Any:
-        if work.env_id in PROBES:  # an environment of one's own, which only a plan may step
+        if work.env_id in PROBES:  # a user's environment, which only a plan may step
             plan(work.factory, work.num_envs)
             env: Any = work.factory
         else:
@@ -130,7 +130,7 @@ class AgymAuto(Agym):
 
 
 class AgymOther(Agym):
-    """agym with what the ``backend="auto"`` of another checkout of agym chooses."""
+    """agym with the choice of ``backend="auto"`` in another checkout of agym."""
 
     name = "agym, the other auto"
     checkout: ClassVar[Path]
@@ -149,7 +149,7 @@ class AgymOther(Agym):
         )
 
 
-# Makes the choice in a process of the other checkout's, and prints it.
+# Makes the choice in a process with the other checkout, and prints it.
 ASK = """
 import sys
 from benchmarks.measuring.workloads import Workload
@@ -225,11 +225,11 @@ class AgymProcessAsync(System):
 
     async def _run(self, seconds: float) -> float:
         envs, actions, batches, elapsed = self._envs, self._actions, 0, 0.0
-        begun = time.perf_counter()
+        started = time.perf_counter()
         while elapsed < seconds:
             await envs.step(next(actions))
             batches += 1
-            elapsed = time.perf_counter() - begun
+            elapsed = time.perf_counter() - started
         return batches * self._num_envs / elapsed
 
     def close(self) -> None:

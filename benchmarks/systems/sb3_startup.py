@@ -53,10 +53,10 @@ def start(name: str, workers: int) -> float:
     if name == AGYM:
         vec_env = require("agym.api.sb3.vec_env", "sb3").AgymVecEnv
         options = {"workers": workers}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     envs = make_vec_env("CartPole-v1", NUM_ENVS, vec_env_cls=vec_env, vec_env_kwargs=options)
     envs.reset()
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     envs.close()
     return seconds
 

@@ -3,7 +3,7 @@
 ::
 
     infos:HumanoidStandup-v5:16    all infos, against infos="none"
-    copies:ALE/Pong-v5:64          batches to keep, against views, against views that are copied
+    copies:ALE/Pong-v5:64          copied batches, against views, against views copied by the caller
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.systems.runners import AgymProcess
 
 
 class WithoutInfos(AgymProcess):
-    """Infos are dropped where they are made."""
+    """Infos are dropped in the worker."""
 
     name = 'agym infos="none"'
     options = {"infos": "none"}  # noqa: RUF012
@@ -47,7 +47,7 @@ class Kept(AgymProcess):
 
 
 class Views(Kept):
-    """Batches that are views, valid until the next but one."""
+    """Batches that are views, valid until the second batch after theirs."""
 
     name = "agym copy=False"
     options = {"copy": False}  # noqa: RUF012

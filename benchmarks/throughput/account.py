@@ -1,4 +1,4 @@
-"""``account``: where the time of a batch goes under ``backend="process"``, beside bare loops.
+"""``account``: the parts of a batch's time with ``backend="process"``, next to bare loops.
 
 The parts, and how they are measured, are in :mod:`benchmarks.throughput.account_parts`.
 """
@@ -30,7 +30,7 @@ python -m benchmarks account CartPole-v1 64 --pin --repeats 15
 python -m benchmarks account Acrobot-v1 64 --json result.json --plot result.png
 """
 
-# Speed relative to bare loops below which a slice gets a sentence of its own.
+# A slice whose speed relative to bare loops is lower gets a sentence.
 SLOW = 0.75
 
 
@@ -47,15 +47,15 @@ def account(
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Split the time of a batch under backend="process", beside bare loops in as many processes.
+    """Split the time of a batch with backend="process", next to bare loops in as many processes.
 
     Both run in turns. The parts of each slice add up to its batch time.
 
-    bare: what the loops take without agym, in all processes at once.
-    host and cache: the rest of a worker's step; below zero if it beat the loops.
+    bare: the time of the loops without agym, in all processes at once.
+    host and cache: the rest of a worker's step; below zero if it was faster than the loops.
     waiting for a core: the worker was ready, but had no core (an upper bound).
-    barrier: from the end of a worker until the last one has ended.
-    waking: from the post of a step until a worker begins it.
+    barrier: from the end of a worker until the last worker has finished.
+    waking: from the post of a step until a worker starts it.
     transport: from the end of the last worker until the caller sees it.
     caller: from there to the next post: results, checks, actions, the loop.
     """
@@ -103,7 +103,7 @@ def sentences(account: Account) -> Iterator[str]:
     )
     yield (
         f"Of the barrier, {account.uneven:,.0f} µs are caused by the same workers in each batch:"
-        " ranges dealt by measured cost could save no more."
+        " assigning environments by measured cost could save no more."
     )
 
 

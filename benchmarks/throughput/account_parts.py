@@ -1,4 +1,4 @@
-"""Splits the time of a batch under ``backend="process"``, beside bare loops in as many processes.
+"""Splits the time of a batch with ``backend="process"``, next to bare loops in as many processes.
 
 A batch is a step of all environments, from one result that the caller sees to the next::
 
@@ -36,7 +36,7 @@ from benchmarks.systems.base import System
 from benchmarks.systems.baseline import BareAtOnce
 from benchmarks.systems.runners import AgymProcess
 
-# The part that bare loops take as well; all others are the gap.
+# The part that bare loops need, too; all other parts are the gap.
 BARE_PART = "bare"
 
 NO_WAITS = (
@@ -52,13 +52,13 @@ class Timing:
     Attributes:
         batches: Number of batches.
         batch: From one result to the next.
-        waking: From the post of a step until a worker begins it.
-        work: Until the worker ends it.
-        barrier: Until the last worker ends it.
-        transport: Until the caller sees that.
-        caller: Until the next step is posted.
+        waking: From the post of a step until a worker starts it.
+        work: From there until the worker has finished it.
+        barrier: From there until the last worker has finished it.
+        transport: From there until the caller sees the result.
+        caller: From there until the next step is posted.
         uneven: The part of the barrier that the same workers cause in each batch, because their
-            ranges take longer. Ranges that are dealt by measured cost could avoid no more.
+            ranges take longer. Assigning environments by measured cost could avoid no more.
         worker_use: Use of the cores by a worker per batch; ``None`` if unknown.
         caller_use: The same for the caller.
     """
@@ -77,7 +77,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of worker processes beside one of bare loops.
+    """A slice of worker processes, next to a slice of bare loops.
 
     Attributes:
         timing: The worker processes.
@@ -237,8 +237,8 @@ class TimedProcess(System):
 class Stamps:
     """When the latest step was posted, and when its end was seen, on the clock of the gauges.
 
-    The package has no timers at these places, to keep a step short. The instance's methods are
-    therefore wrapped.
+    The package does not measure these times, to keep a step short. So the instance's methods are
+    wrapped here.
     """
 
     def __init__(self, backend: Any) -> None:
@@ -268,9 +268,9 @@ def split(begun: int, steps: Sequence[Sequence[int]]) -> dict[str, float]:
     """Return the batch time, its parts and ``uneven``, all as in :class:`Timing`.
 
     Args:
-        begun: When the caller began.
-        steps: For each step when it was posted, when its end was seen, when each worker began it,
-            and when each worker ended it; all in nanoseconds.
+        begun: When the caller started.
+        steps: For each step, the times in nanoseconds when it was posted, when its end was seen,
+            when each worker started it, and when each worker finished it.
     """
     rows = np.array(steps)
     posted, seen = rows[:, :1], rows[:, 1:2]

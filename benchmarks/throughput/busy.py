@@ -1,7 +1,7 @@
-"""``busy``: who holds its speed beside other programs that want the same cores.
+"""``busy``: which systems keep their speed next to other programs on the same cores.
 
-Each cell is measured beside each kind of neighbours. All systems are made while the neighbours run,
-as a training run is started on a busy machine, and take turns.
+Each cell is measured next to each kind of other programs ("neighbours"). All systems are made while
+the neighbours run, as on a busy machine, and take turns.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ python -m benchmarks busy CartPole-v1:64 --beside 0,1
 python -m benchmarks busy CartPole-v1:64 HalfCheetah-v5:64 --json result.json --plot result.png
 """
 
-# What the best of these makes, the others are held against.
+# The best of these systems is the reference for the others.
 PEERS: tuple[type[System], ...] = (GymnasiumSync, GymnasiumAsync, SB3Subproc, AgymSerial)
 SYSTEMS: tuple[type[System], ...] = (BareAtOnce, *PEERS, AgymThread, AgymProcess, AgymAuto)
 
@@ -85,7 +85,7 @@ BESIDE = {"0": QUIET, "1": ONE_LOOP, "2": TWO_LOOPS, "learner": TORCH_LEARNER}
 
 
 class PlainCoroutines(System):
-    """As many plain ``asyncio.sleep`` in as many processes: the bound of what waits."""
+    """As many plain ``asyncio.sleep`` in as many processes: the bound for waiting environments."""
 
     name = "plain coroutines"
 
@@ -140,7 +140,7 @@ WORKLOADS: tuple[Workload, ...] = (
 
 @dataclass(frozen=True)
 class Beside:
-    """All cells beside one kind of neighbours."""
+    """All cells next to one kind of neighbours."""
 
     neighbours: str
     workloads: tuple[WorkloadResult, ...] = ()
@@ -148,7 +148,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class BusyReport:
-    """A run of the command; the first neighbours are none, where they were measured."""
+    """A run of the command; the first part is without neighbours, if that was measured."""
 
     machine: dict[str, str]
     settings: Settings
@@ -194,7 +194,7 @@ def busy(
     json: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:
-    """Measure runners beside busy loops, and beside a learner that computes half of the time.
+    """Measure runners next to busy loops, and next to a learner that computes half of the time.
 
     The targets compare agym's worker processes, and its own choice, with the best of
     SyncVectorEnv, AsyncVectorEnv, SubprocVecEnv and agym's serial backend.
@@ -213,11 +213,11 @@ def parse_neighbours(name: str) -> Neighbours:
     """Parse ``"0"``, ``"1"``, ``"2"`` or ``"learner"``.
 
     Raises:
-        typer.BadParameter: It is none of them, or what it needs is not installed.
+        typer.BadParameter: It is something else, or the package that it needs is not installed.
     """
     found = BESIDE.get(name.strip())
     if found is None:
-        raise typer.BadParameter(f"--beside {name!r} is none of {', '.join(BESIDE)}")
+        raise typer.BadParameter(f"--beside {name!r} must be one of {', '.join(BESIDE)}")
     if not found.installed:
         raise typer.BadParameter(f"{found.name} needs {found.module}: leave it out of --beside")
     return found
@@ -229,7 +229,7 @@ def run_busy(
     settings: Settings,
     json: Path | None = None,
 ) -> BusyReport:
-    """Measure all cells beside all neighbours; ``json`` gets the report so far after each cell."""
+    """Measure all cells next to all neighbours; write the report to ``json`` after each cell."""
     report = BusyReport(dict(describe_machine()), settings)
     with progress_bar(len(neighbours) * len(workloads)) as bar:
         for each in neighbours:
@@ -250,7 +250,7 @@ def run_busy(
 
 
 def best_peer(work: WorkloadResult) -> Row | None:
-    """Return the fastest of the runners that agym is held against."""
+    """Return the fastest of the runners that agym is compared with."""
     rows = [row for kind in PEERS if (row := work.row(kind.name)) is not None]
     return max(rows, key=lambda row: row.rate, default=None)
 
@@ -268,8 +268,8 @@ def judge(work: WorkloadResult, beside: str, quiet: WorkloadResult | None) -> It
 
     Args:
         work: The cell.
-        beside: What ran beside it.
-        quiet: The same cell while nothing else ran, which says how long a batch takes.
+        beside: The programs that ran next to it.
+        quiet: The same cell without other programs, for the duration of a batch.
     """
     best = best_peer(work)
     sync = None if quiet is None else quiet.row(GymnasiumSync.name)
@@ -283,7 +283,7 @@ def judge(work: WorkloadResult, beside: str, quiet: WorkloadResult | None) -> It
 
 
 def _verdict(work: WorkloadResult, beside: str, ours: str, best: Row, factor: float) -> Verdict:
-    target = f"{work.work} beside {beside}: {ours} against {best.system}"
+    target = f"{work.work} next to {beside}: {ours} against {best.system}"
     return Verdict.on_ratio(target, factor, work.ratio(ours, best.system))
 
 
@@ -295,7 +295,7 @@ def show_busy(report: BusyReport) -> RenderableType:
     tables: list[RenderableType] = []
     for part in report.parts:
         table = Table(
-            title=f"Beside {part.neighbours}: thousands of steps per second,"
+            title=f"Next to {part.neighbours}: thousands of steps per second,"
             f" median of {report.settings.repeats} × {report.settings.seconds:g} s in turns"
         )
         table.add_column("cell", no_wrap=True)
@@ -327,7 +327,7 @@ def _thousands(row: Row | None) -> str:
 
 
 def save_busy_plot(report: BusyReport, path: Path) -> None:
-    """Draw a panel per cell, with the steps per second beside each kind of neighbours.
+    """Draw a panel per cell, with the steps per second next to each kind of neighbours.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -362,6 +362,6 @@ def save_busy_plot(report: BusyReport, path: Path) -> None:
         panel.set_axis_off()
     bars, labels = panels[0].get_legend_handles_labels()
     figure.legend(bars, labels, loc="outside lower center", ncols=len(shown), frameon=False)
-    title = "Steps of environments per second, beside other programs"
+    title = "Steps of environments per second, next to other programs"
     figure.suptitle(f"{title}\n{machine_line(report.machine)}", fontsize=7, wrap=True)
     figure.savefig(path, format="png", dpi=150)

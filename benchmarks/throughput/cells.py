@@ -32,8 +32,8 @@ SYSTEMS: tuple[type[System], ...] = (Bare, BareLoop, BareAtOnce, AgymAuto, *FIXE
 # Targets against the best fixed choice, and against the best peer.
 FIXED_FACTOR, PEER_FACTOR = 0.95, 1.0
 
-# The target against the best peer where a batch takes ``LONG_SECONDS`` in one core, and all cores
-# together are really more than ``LONG_CORES`` times as fast.
+# The target against the best peer if a batch takes ``LONG_SECONDS`` on one core, and all cores
+# together are measured to be more than ``LONG_CORES`` times as fast.
 LONG_PEER_FACTOR, LONG_SECONDS, LONG_CORES = 1.3, 1e-3, 1.4
 
 # While another program keeps one core busy, against the best fixed choice.
@@ -56,11 +56,11 @@ class Cell:
         work: Name of the workload.
         step_seconds: Seconds per step of the bare environment.
         rate: Steps per second of agym's own choice.
-        choice: That choice.
-        cores: How many times as fast as one core the loops in all workers are together.
+        choice: agym's choice.
+        cores: How many times faster the loops in all workers together are than one loop.
         fixed: The best fixed choice.
         peer: The best peer.
-        other: What another checkout chose; ``None`` where none was asked.
+        other: The choice of another checkout; ``None`` without one.
         fixed_factor: Required ratio against the best fixed choice.
         peer_factor: Required ratio against the best peer.
     """

@@ -50,7 +50,7 @@ python -m benchmarks all --quick
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure.
+    """The plan of a run.
 
     Attributes:
         workloads: Workloads of throughput.

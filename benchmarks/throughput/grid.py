@@ -75,9 +75,7 @@ def grid(
     ] = MINUTES,
     busy: Annotated[
         bool,
-        typer.Option(
-            "--busy", help="Keep one core busy with another program meanwhile.", show_default="off"
-        ),
+        typer.Option("--busy", help="Keep one core busy with another program.", show_default="off"),
     ] = False,
     against: Annotated[
         Path | None,
@@ -94,9 +92,9 @@ def grid(
     """Measure backend="auto" against every fixed choice and against other runners.
 
     The others are Gymnasium's SyncVectorEnv and AsyncVectorEnv, and Stable-Baselines3's DummyVecEnv
-    and SubprocVecEnv. Runners with a process per environment are left out where there are too many
-    environments. With --against, the "auto" of another checkout is asked for its choice too, and
-    agym takes turns with that choice: the two rules are compared, not the two versions of agym.
+    and SubprocVecEnv. Runners with a process per environment are left out if there are too many
+    environments. With --against, agym is also measured with the choice of another checkout's
+    "auto": this compares the two rules, not the two versions of agym.
     """
     check_plot(plot)
     check_writable(json, plot)
@@ -144,8 +142,8 @@ def run_grid(
     Args:
         workloads: The cells.
         settings: Duration, repetitions, workers.
-        busy: Another program keeps a core busy meanwhile.
-        against: Another checkout of agym, whose choice is measured too.
+        busy: Whether another program keeps a core busy.
+        against: Another checkout of agym, whose choice is measured, too.
         json: Where to write the report so far.
     """
     systems = SYSTEMS
@@ -195,7 +193,7 @@ def show_grid(report: Report, *, busy: bool = False) -> RenderableType:
     table = Table(
         title=f"agym auto, {settings.workers} workers for fixed choices: median of"
         f" {settings.repeats} × {settings.seconds:g} s or more in turns"
-        + (", beside a busy program" if busy else ""),
+        + (", next to a busy program" if busy else ""),
         caption="\n".join(
             [machine_line(report.machine), *grouped_notes(report), *disturbance(report)]
         ),

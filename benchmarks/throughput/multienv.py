@@ -1,6 +1,6 @@
 """``multienv``: time of steps and resets of all environments, by their number.
 
-An experiment of the literature, run in three ways::
+An experiment from the literature, run in three ways::
 
     loop                     one process, one environment after the other
     process per environment  Gymnasium's AsyncVectorEnv

@@ -1,7 +1,7 @@
 """``pool``: a pool of workers against a process per environment, by number of environments.
 
-An experiment of the literature: throughput and efficiency from fewer environments than cores to
-many times as many, through Stable-Baselines3's API::
+An experiment from the literature: throughput and efficiency for fewer environments than cores, and
+for many times as many, through Stable-Baselines3's API::
 
     SB3 Dummy          a loop
     SB3 Subproc        a process per environment

@@ -11,7 +11,7 @@ from typing import Any
 
 from agym.core._system.extras import require
 
-# A policy network of the usual size; the batch size is what varies.
+# A policy network of the usual size; only the batch size varies.
 WIDTHS = (348, 256, 256, 17)
 
 # The batch size is found in ROUNDS rounds, starting at BATCH, each timed TRIES times.
@@ -60,7 +60,7 @@ def _duration(run: Callable[[], None]) -> float:
     run()
     seconds = []
     for _ in range(TRIES):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         run()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     return median(seconds)

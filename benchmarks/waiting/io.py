@@ -58,7 +58,7 @@ class Place:
         env: Makes an environment that waits ``seconds`` in every step.
         num_envs: Number of environments, by default and for the target.
         factor: Maximum time of a round relative to that of plain coroutines, or to the wait if the
-            environments are no coroutines.
+            environments are not coroutine environments.
         workers: Number of workers for a number of environments, ``None`` without workers.
         where: What the environments share, in words.
     """
@@ -176,6 +176,6 @@ async def measure_rounds(
 
 
 async def _timed(pending: Awaitable[Any]) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     await pending
-    return 1000 * (time.perf_counter() - begun)
+    return 1000 * (time.perf_counter() - started)

@@ -14,7 +14,7 @@ GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, MAX_NORM = 0.99, 0.95, 0.2, 0.01, 0.5, 0.5
 
 
 class Learner:
-    """An actor and a critic, and what they learn from.
+    """An actor and a critic, and their transitions.
 
     Pictures get CleanRL's network for Atari games, vectors two layers of 64.
     """
@@ -67,7 +67,7 @@ class Learner:
         return distributions.Independent(normal, 1, validate_args=False), values
 
     def act(self, obs: Any, t: int, ids: Any = slice(None)) -> Any:
-        """Return actions for the environments ``ids``, and note them as row ``t``."""
+        """Return actions for the environments ``ids``, and store them as row ``t``."""
         torch = self._torch
         with torch.no_grad():
             obs = torch.as_tensor(obs)
@@ -79,12 +79,12 @@ class Learner:
             return given if self._bounds is None else given.clip(*self._bounds)
 
     def note(self, t: int, rewards: Any, ends: Any, ids: Any = slice(None)) -> None:
-        """Note what came of row ``t``."""
+        """Store the results of row ``t``."""
         self._rewards[t, ids] = self._torch.as_tensor(np.asarray(rewards, np.float32))
         self._ends[t, ids] = self._torch.as_tensor(np.asarray(ends, np.float32))
 
     def learn(self, obs: Any) -> None:
-        """Learn from all rows, before the observations that came last."""
+        """Learn from all rows; the arguments are the observations after the last row."""
         torch = self._torch
         with torch.no_grad():
             last = value = self._policy(torch.as_tensor(obs))[1]

@@ -120,7 +120,7 @@ def _nothing() -> None:
 
 async def _run(kind: str, envs: AsyncEnvs, actions: Any, backward: Callable[[], None]) -> float:
     """Run one round of a kind; return seconds."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     if kind == STEP:
         await envs.step(actions)
     elif kind == BACKWARD:
@@ -132,4 +132,4 @@ async def _run(kind: str, envs: AsyncEnvs, actions: Any, backward: Callable[[], 
         pending = envs.step(actions)
         backward()
         await pending
-    return time.perf_counter() - begun
+    return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Plain ``asyncio.sleep`` in worker processes: no runner of coroutines can be faster than that."""
+"""Plain ``asyncio.sleep`` in worker processes: no runner of coroutines can be faster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Self
 
 from benchmarks.measuring.event_loop import new_runner
 
-# A process of its own per event loop, which inherits nothing.
+# A separate process per event loop, which inherits nothing.
 CONTEXT = get_context("spawn")
 
 
@@ -68,6 +68,6 @@ def _serve(end: Connection, share: int, delay: float) -> None:
 
 
 async def _seconds(share: int, delay: float) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     await asyncio.gather(*(asyncio.sleep(delay) for _ in range(share)))
-    return time.perf_counter() - begun
+    return time.perf_counter() - started

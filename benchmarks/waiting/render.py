@@ -110,11 +110,11 @@ def cost_while_off() -> float:
     """Return the microseconds per batch of checking for a timeline when none is recorded."""
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in span_fields(1).items()}
     log, hooks = SpanLog(arrays, 0), Hooks()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(QUESTIONS):
         if log.recording[0] or hooks.all:
             raise AssertionError
-    return 1e6 * (time.perf_counter() - begun) / QUESTIONS
+    return 1e6 * (time.perf_counter() - started) / QUESTIONS
 
 
 def judge_render(workloads: Sequence[WorkloadResult]) -> Iterator[Verdict]:

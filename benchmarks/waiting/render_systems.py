@@ -21,7 +21,7 @@ from benchmarks.systems.base import Contest, System
 from benchmarks.systems.baseline import BareAtOnce, BareLoop
 from benchmarks.systems.runners import Agym, AgymProcess, AgymProcessAsync, GymnasiumAsync
 
-# One round in RENDERED is rendered beside the steps.
+# One round in RENDERED is rendered during the steps.
 RENDERED = 20
 
 # Pictures per second of the live page, and seconds for its viewer to notice its end.
@@ -61,7 +61,7 @@ class DrawingLoop(BareLoop):
 
 
 class DrawingAtOnce(BareAtOnce):
-    """The same loop in every worker, all at the same time: the bound of the machine."""
+    """The same loop in every worker at the same time: the bound of the machine."""
 
     name = "plain loop at once"
     loop = DrawingLoop
@@ -84,7 +84,7 @@ class OnlyDrawingAtOnce(BareAtOnce):
 
 
 class DrawingAgym(AgymProcess):
-    """Steps all environments, then renders each; keeps the latest pictures, as a caller would."""
+    """Steps all environments, then renders each; keeps the latest pictures, like a caller."""
 
     _frames: Any = None
 
@@ -135,11 +135,11 @@ class Stepping(AgymProcessAsync):
 
     async def _run(self, seconds: float) -> float:
         rounds, elapsed = 0, 0.0
-        begun = time.perf_counter()
+        started = time.perf_counter()
         while elapsed < seconds:
             await self.rounds()
             rounds += RENDERED
-            elapsed = time.perf_counter() - begun
+            elapsed = time.perf_counter() - started
         return rounds * self._num_envs / elapsed
 
     async def rounds(self) -> None:
@@ -185,7 +185,7 @@ class Unwatched(AgymProcess):
 class Watchable(AgymProcess):
     """The same with a page that no browser has open."""
 
-    name = "a page, nobody looks"
+    name = "a page, no viewer"
     extra = "watch", "starlette"
     _page: Any = None
 
@@ -218,7 +218,7 @@ class RenderWorkload(Contest):
     """Environments and what is measured with them.
 
     Attributes:
-        about: A few words for the name.
+        about: Prefix of the name.
         compared: The systems.
         render_mode: ``None`` where the environment has its own.
     """

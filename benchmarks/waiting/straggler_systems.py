@@ -1,4 +1,4 @@
-"""Stragglers: the systems to compare, and why the comparison is fair.
+"""Stragglers: the compared systems, and why the comparison is fair.
 
 A step takes the base time, and with a small chance many times as long. Three systems::
 
@@ -7,12 +7,12 @@ A step takes the base time, and with a small chance many times as long. Three sy
     first half     recv(n // 2), and send to exactly those
 
 The baseline "no straggler" takes the base time, which is the median of the others' steps, not the
-mean. This is the stricter choice: the slow steps take a share of the environments' time that no
-runner can give back, ``1 - 1 / (1 + chance * (times - 1))``, and it counts against the runner. A
-note below the table shows the best possible ratio. The defaults make that share small (4%), and
-yet affect more than a quarter of the rounds of 64 environments, each of which then takes ten times
-as long. The base time is constant: scatter in it would also slow the barrier without stragglers,
-and flatter the ratio.
+mean. This is the stricter choice: no runner can recover the share of the environments' time that
+slow steps take, ``1 - 1 / (1 + chance * (times - 1))``, and it counts against the runner. A note
+below the table shows the best possible ratio. With the defaults, that share is small (4%), but more
+than a quarter of the rounds of 64 environments have a slow step, and take ten times as long. The
+base time is constant: varying times would also slow the barrier without stragglers, and improve the
+ratio.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ async def _wait_for_all(envs: AsyncEnvs, seconds: float) -> float:
     """Step for ``seconds`` after a warm-up; return steps per second."""
     actions = np.zeros(envs.num_envs, np.int64)
     for span in (seconds * RUN_IN, seconds):
-        rounds, elapsed, begun = 0, 0.0, time.perf_counter()
+        rounds, elapsed, started = 0, 0.0, time.perf_counter()
         while elapsed < span:
             await envs.step(actions)
             rounds += 1
-            elapsed = time.perf_counter() - begun
+            elapsed = time.perf_counter() - started
     return rounds * envs.num_envs / elapsed
 
 
@@ -97,12 +97,12 @@ async def _wait_for_half(envs: AsyncEnvs, seconds: float) -> float:
     actions = np.zeros(envs.num_envs, np.int64)
     envs.send(actions)
     for span in (seconds * RUN_IN, seconds):
-        steps, elapsed, begun = 0, 0.0, time.perf_counter()
+        steps, elapsed, started = 0, 0.0, time.perf_counter()
         while elapsed < span:
             batch = await envs.recv(envs.num_envs // 2)
             envs.send(actions[: len(batch.env_ids)], env_ids=batch.env_ids)
             steps += len(batch.env_ids)
-            elapsed = time.perf_counter() - begun
+            elapsed = time.perf_counter() - started
     await envs.recv(envs.num_envs)  # nothing is left in flight for the next slice
     return steps / elapsed
 

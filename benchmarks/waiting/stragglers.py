@@ -1,4 +1,4 @@
-"""``stragglers``: what a few slow steps cost when waiting for all environments, or for half."""
+"""``stragglers``: the cost of a few slow steps when waiting for all environments, or for half."""
 
 from __future__ import annotations
 

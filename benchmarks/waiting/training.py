@@ -1,14 +1,13 @@
 """``training``: whole PPO training loops, whose network needs the same cores as the environments.
 
 Proximal policy optimization plays a rollout, in which its network acts between two steps, and then
-learns from it. A runner can step environments on several cores meanwhile, and let the network act
-for some environments while others step. The ideal is that of a program which keeps all cores busy
-all the time::
+learns from it. A runner can step environments on several cores, and let the network act for some
+environments while others step. The ideal is a program that keeps all cores busy all the time::
 
     ideal = E / cores + L     E: seconds of the steps in a plain loop
                               L: seconds of everything else
 
-Each loop runs in a process of its own, since torch's threads read their environment variables when
+Each loop runs in a separate process, because torch reads environment variables for its threads when
 it is imported.
 """
 
@@ -59,7 +58,7 @@ LOOPS = {
     "halfcheetah": TrainingWorkload("HalfCheetah-v5", 16),
 }
 
-# What the documentation advises for networks on CPUs: one group.
+# The documentation's advice for networks on CPUs: one group.
 JUDGED = AgymTrainer.name, OneGroupTrainer.name
 MIN_OF_BEST_PEER, MIN_OF_IDEAL = 1.0, 0.9
 
@@ -69,8 +68,7 @@ WAIT_POLICY = "OMP_WAIT_POLICY"
 class Waiting(Enum):
     """How torch's threads wait for their next work.
 
-    ``passive``: they sleep. ``unset``, which is torch's own default: they spin for some
-    milliseconds.
+    ``passive``: they sleep. ``unset``, which is torch's default: they spin for some milliseconds.
     """
 
     passive = "passive"
@@ -113,7 +111,7 @@ def training(
     check_writable(json)
     chosen = loops or [*LOOPS]
     if unknown := {*chosen} - {*LOOPS}:
-        raise typer.BadParameter(f"{', '.join(unknown)}: take some of {', '.join(LOOPS)}")
+        raise typer.BadParameter(f"{', '.join(unknown)}: use some of {', '.join(LOOPS)}")
     found = []
     with progress_bar(len(chosen)) as bar:
         for name in chosen:

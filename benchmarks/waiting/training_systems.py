@@ -1,4 +1,4 @@
-"""Training loops over vector runners: a rollout, then learning, as whole programs do them."""
+"""Training loops with vector runners: a rollout, then learning, as in whole programs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TrainingWorkload(Workload):
 
 
 def make_game(spec: Any) -> gymnasium.Env[Any, Any]:
-    """Make an Atari game as the literature plays it: four grey pictures of 84 by 84."""
+    """Make an Atari game with the usual preprocessing: four grey pictures of 84 by 84."""
     game = make_env(spec, frameskip=1, repeat_action_probability=0.0)
     return FrameStackObservation(AtariPreprocessing(game, noop_max=30, frame_skip=4), 4)
 
@@ -94,9 +94,9 @@ class VectorTrainer(Trainer):
         self.stepping = 0.0
         for t in range(self.loop.steps):
             actions = self.learner.act(self.obs, t)
-            begun = time.perf_counter()
+            started = time.perf_counter()
             self.obs, rewards, terminated, truncated, _ = self.envs.step(actions)
-            self.stepping += time.perf_counter() - begun
+            self.stepping += time.perf_counter() - started
             self.learner.note(t, rewards, terminated | truncated)
         self.learner.learn(self.obs)
 
@@ -123,7 +123,7 @@ class AsyncTrainer(VectorTrainer):
 
 
 class AgymTrainer(VectorTrainer):
-    """agym's worker processes behind the same API; the caller's thread is none of the workers."""
+    """agym's worker processes with the same API; the caller's thread is not a worker."""
 
     name = "AgymVectorEnv"
 
@@ -190,7 +190,7 @@ PEERS = (SyncTrainer.name, AsyncTrainer.name)
 
 
 class TrainerSet:
-    """One loop with all runners, in this process, which torch and its threads belong to."""
+    """One loop with all runners, in this process with torch and its threads."""
 
     def __init__(self, loop: TrainingWorkload, threads: int) -> None:
         """Make all runners, and play an iteration with each."""
@@ -201,9 +201,9 @@ class TrainerSet:
 
     def iterate(self, name: str) -> tuple[float, float]:
         """Play an iteration with a runner; return its seconds, and those of the steps in it."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         self._trainers[name].iterate()
-        return time.perf_counter() - begun, self._trainers[name].stepping
+        return time.perf_counter() - started, self._trainers[name].stepping
 
     def close(self) -> None:
         for trainer in self._trainers.values():

@@ -1,11 +1,11 @@
-"""Best of n: agents with a tool go on in n ways from where they are, and the best way is kept.
+"""Best of n: an agent with a tool continues in n ways from its state, and the best way is kept.
 
 python examples/branching/best_of_n.py --picture best_of_n.png
 
-A task is a game of numbers: combine two of them at a time until one is the target. The tool, an
-HTTP server that takes its time, evaluates each operation. A weak policy stands in for a language
-model: alone, it hardly ever gets there. So each task has a group of n environments: `branch`
-copies the best into the others, all n play on at the same time, and the best of them is next.
+A task is a game of numbers: combine two of them at a time until one is the target. The tool, a slow
+HTTP server, evaluates each operation. A weak policy replaces a language model; alone, it hardly
+ever reaches the target. So each task has a group of n environments: `branch` copies the state of
+the best one into the others, all n continue at the same time, and so on.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ STYLE |= {"legend.frameon": False, "legend.fontsize": 8, "lines.markersize": 4}
 
 
 def result_of(a: int, sign: str, b: int) -> int:
-    """The result of an operation; 0 where it is not a positive whole number."""
+    """Return the result of an operation; 0 if it is not a positive whole number."""
     whole = b and a % b == 0
     return max(0, {"+": a + b, "-": a - b, "*": a * b, "/": a // b if whole else 0}[sign])
 
 
-def answer_to(left: list[int], action: str) -> str:
-    """What the tool answers: the result, and which numbers are left."""
+def answer_to(numbers: list[int], action: str) -> str:
+    """Return the tool's answer: the result, and the remaining numbers."""
     a, sign, b = action.split()
-    rest = [*left]
-    rest.remove(int(a))
-    rest.remove(int(b))
+    remaining = [*numbers]
+    remaining.remove(int(a))
+    remaining.remove(int(b))
     result = result_of(int(a), sign, int(b))
-    return f"{action} = {result}: {' '.join(map(str, [*rest, result]))}"
+    return f"{action} = {result}: {' '.join(map(str, [*remaining, result]))}"
 
 
 def parse(text: str) -> tuple[int, list[int]]:
-    """The target, which a transcript begins with, and the numbers left, which it ends with."""
+    """Return a transcript's target, from its start, and the remaining numbers, from its end."""
     return int(text.split()[1]), [int(number) for number in text.rpartition(":")[2].split()]
 
 
 def operations(left: list[int]) -> Iterator[tuple[str, int]]:
-    """All operations that are possible, and their results."""
+    """Return all possible operations, and their results."""
     for a, b in permutations(left, 2):
         for sign in "+-*/" if a >= b else "/":
             if result := result_of(a, sign, b):
@@ -72,7 +72,7 @@ def operations(left: list[int]) -> Iterator[tuple[str, int]]:
 
 
 def new_task(source: random.Random) -> str:
-    """The first line of a transcript: eight numbers and a target that they can reach."""
+    """Return the first line of a transcript: eight numbers and a reachable target."""
     while True:
         start = left = [source.randint(1, 10) for _ in range(6)] + [25, 100]
         while len(left) > 1:
@@ -83,7 +83,7 @@ def new_task(source: random.Random) -> str:
 
 
 def policy(text: str, source: random.Random) -> str:
-    """What to do next: one of four ideas, mostly that whose result is nearest to the target."""
+    """Return the next operation: of four random ones, usually the result nearest to the target."""
     target, left = parse(text)
     ideas = source.choices([*operations(left)], k=4)
     careful = source.random() < 0.8
@@ -91,7 +91,7 @@ def policy(text: str, source: random.Random) -> str:
 
 
 def distance(text: str) -> int:
-    """The value of a state: 0 if solved, else 1 + how near to the target an operation can get."""
+    """Return 0 for a solved state, else 1 + the distance to the target, now or in one step."""
     target, left = parse(text)
     near = min(abs(number - target) for number in left)
     return near and 1 + min([near, *(abs(result - target) for _, result in operations(left))])
@@ -99,7 +99,7 @@ def distance(text: str) -> int:
 
 @asynccontextmanager
 async def tool_server(seed: int, waits: list[float]) -> AsyncIterator[str]:
-    """Serve the tool on a free port of this machine; gives the address, and notes all waits."""
+    """Serve the tool on a free port of this machine; yield the address, and record all waits."""
     source = random.Random(seed)
 
     async def answer(request: web.Request) -> web.Response:
@@ -122,7 +122,7 @@ async def tool_server(seed: int, waits: list[float]) -> AsyncIterator[str]:
 
 
 class NumbersEnv:
-    """An observation is the whole transcript, an action an operation, such as "25 * 4"."""
+    """An observation is the transcript so far, an action an operation, such as "25 * 4"."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self.session = session
@@ -149,21 +149,21 @@ class NumbersEnv:
         self.text = text
 
     async def close(self) -> None:
-        """Nothing to do: the session is shared."""
+        """Do nothing: the session is shared."""
 
 
 @dataclass
 class Way:
-    """How an environment went on from a branch point."""
+    """The steps of an environment since the branch point."""
 
     env: agym.AsyncEnvHandle
     texts: list[str]  # the transcript at the branch point, and after each step
     over: bool = False
-    true: bool = True  # whether its transcript is the branch point's and what its actions gave
+    true: bool = True  # whether its transcripts follow from the branch point and its actions
 
 
 async def go_on(env: agym.AsyncEnvHandle, text: str, segment: int, source: random.Random) -> Way:
-    """Play some steps on from a transcript."""
+    """Play some steps from a transcript."""
     way = Way(env, [text])
     while len(way.texts) <= segment and not way.over:
         action = policy(text, source)
@@ -177,16 +177,16 @@ async def go_on(env: agym.AsyncEnvHandle, text: str, segment: int, source: rando
 async def solve(
     envs: agym.AsyncEnvs, task: str, seed: str, segment: int, done: Callable[[], None]
 ) -> tuple[float, list[list[Way]]]:
-    """Work on a task until it is over; gives the seconds, and the ways of each segment, best first.
+    """Work on a task until it is over; return the seconds, and the ways per segment, best first.
 
     best ──▶ branch ──▶ go_on × n ──▶ sort by distance ──▶ best ──▶ branch ──▶ ...
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     await envs[0].reset(options={"task": task})
     best, tree = Way(envs[0], [task]), list[list[Way]]()
     while not best.over:
         branches = await best.env.branch(len(envs) - 1) if len(envs) > 1 else []
-        # Only their actions tell branches apart: each has a policy with a seed of its own.
+        # Branches only differ by their actions, so each has a policy with another seed.
         sources = [random.Random(f"{seed} {len(tree)} {i}") for i in range(len(envs))]
         async with asyncio.TaskGroup() as tasks:
             playing = [
@@ -197,12 +197,12 @@ async def solve(
         tree.append(sorted(ways, key=lambda way: distance(way.texts[-1])))
         best = tree[-1][0]
     done()
-    return time.perf_counter() - begun, tree
+    return time.perf_counter() - started, tree
 
 
 @matplotlib.rc_context(STYLE)
 def draw(path: Path, rows: list[tuple[int, float, float, float]], tree: list[list[Way]]) -> None:
-    """Draw what n gains and costs, and how one task went."""
+    """Draw the gain and the cost of n, and the course of one task."""
     figure = Figure((11, 4.8), layout="constrained")
     axes = figure.subplot_mosaic([["solved", "tree"], ["time", "tree"]], width_ratios=[1, 2.7])
     n, solved, seconds, alone = zip(*rows, strict=True)
@@ -226,7 +226,7 @@ def draw(path: Path, rows: list[tuple[int, float, float, float]], tree: list[lis
             lowest = 0.0
             for value, k, way in sorted(going):
                 begin, end = heights[way.env.index], max(np.log2(1 + value), lowest)
-                heights[way.env.index], lowest = end, end + 0.08  # equal ones lie side by side
+                heights[way.env.index], lowest = end, end + 0.08  # draw equal values side by side
                 color, width, size = (QUIET, 0.9, 2.5) if k else (ACCENT, 2.8, 6)
                 line = begin + (end - begin) * ease**2 * (3 - 2 * ease)
                 plot.plot(step + i - 1 + ease, line, color=color, lw=width, zorder=1 + width)
@@ -237,7 +237,7 @@ def draw(path: Path, rows: list[tuple[int, float, float, float]], tree: list[lis
     plot.set_xticks(range(step + 1), ["start", *actions])
     marks = np.array([1, 3, 10, 30, 100, 300, 1000])
     plot.set_yticks([0, *np.log2(1 + marks)], ["solved", *marks])
-    plot.set_title(f"{task}; of {len(tree[0])} ways at a time, the best goes on")
+    plot.set_title(f"{task}; of {len(tree[0])} ways at a time, the best continues")
     plot.set_ylabel("distance to the target", fontsize=9)
     figure.savefig(path, format="png", dpi=110)
 
@@ -252,7 +252,7 @@ async def main() -> None:
         type=int,
         nargs="+",
         default=[1, 2, 4, 8, 16],
-        help="environments of each task, several to compare (default: 1 2 4 8 16)",
+        help="environments per task; several values to compare (default: 1 2 4 8 16)",
     )
     parser.add_argument(
         "--segment", type=int, default=1, help="steps between choices (default: %(default)s)"
@@ -292,13 +292,13 @@ async def main() -> None:
                     )
                 trees = [tree for _, tree in results]
                 if not all(way.true for tree in trees for ways in tree for way in ways):
-                    sys.exit("a branch is not what its actions lead to: please report it")
+                    sys.exit("a branch doesn't follow from its actions: please report it")
                 solved = [tree for tree in trees if distance(tree[-1][0].texts[-1]) == 0]
                 times = sum(seconds for seconds, _ in results), sum(waits)
                 rows.append((n, *(x / len(tasks) for x in (len(solved), *times))))
     for n, rate, seconds, alone in rows:
         print(
-            f"best of {n}: {rate:.0%} of {len(tasks)} tasks solved, {seconds:.1f} s for each;"
+            f"best of {n}: {rate:.0%} of {len(tasks)} tasks solved, {seconds:.1f} s per task;"
             f" one wait after another would take {alone:.1f} s"
         )
     if options.picture is not None:  # of the last n the longest task that was solved

@@ -1,11 +1,11 @@
-"""Go-Explore on Montezuma's Revenge: return to where one was before, then explore from there.
+"""Go-Explore on Montezuma's Revenge: return to a known state, then explore from there.
 
 python examples/branching/go_explore.py --picture go_explore.png
 
-Random play earns nothing in this game: the key is some hundred right actions away. Go-Explore keeps
-an archive with one snapshot for each cell: a place in a room, and what the player carries. Each
-environment restores a cell that was rarely chosen, and acts at random from there. What it finds, a
-new cell or a better way to a known one, goes into the archive as another snapshot.
+Random play earns nothing in this game: the key is about a hundred right actions away. Go-Explore
+keeps an archive with a snapshot per cell: a position in a room, and the player's items. Each
+environment restores a cell that was rarely chosen, and acts at random from there. When it reaches a
+new cell, or a known cell in a better way, it adds a snapshot to the archive.
 
 Go-Explore: https://arxiv.org/abs/1901.10995 and https://arxiv.org/abs/2004.12919
 """
@@ -46,7 +46,7 @@ Key = tuple[int, int, int, int]  # room, column, row, what the player carries
 
 @dataclass(slots=True)
 class Place:
-    """Where the player was after a step, and what came before."""
+    """The player's state after a step, and the step before."""
 
     room: int
     x: int
@@ -57,7 +57,7 @@ class Place:
 
 @dataclass
 class Cell:
-    """The best way to a cell that is known."""
+    """The best known way to a cell."""
 
     snapshot: agym.Snapshot | None  # random play needs none
     place: Place | None  # random play keeps none
@@ -69,7 +69,7 @@ class Cell:
 
 @dataclass
 class Archive:
-    """The cells that were found, and how that went."""
+    """The cells that were reached, with the history of the search."""
 
     cells: dict[Key, Cell] = field(default_factory=dict)
     best: float = 0.0
@@ -96,7 +96,7 @@ class Archive:
         self.cells[key] = cell
 
     def choose(self, count: int, rng: np.random.Generator) -> list[Cell]:
-        """Cells to explore from; those that were rarely chosen are likelier."""
+        """Return cells to explore from; cells that were rarely chosen are more likely."""
         cells = list(self.cells.values())
         weights = np.array([1 / np.sqrt(1 + cell.chosen) for cell in cells])
         picked = [cells[i] for i in rng.choice(len(cells), count, p=weights / weights.sum())]
@@ -119,12 +119,12 @@ def play(
     *,
     returning: bool,
 ) -> None:
-    """Act at random, and begin again from the archive's cells; or, in random play, from resets."""
-    rng, count, begun = np.random.default_rng(options.seed), len(envs), time.perf_counter()
+    """Act at random, starting from the archive's cells, or from resets in random play."""
+    rng, count, started = np.random.default_rng(options.seed), len(envs), time.perf_counter()
     memory, _ = envs.reset(seed=options.seed)
     first_lives = memory[:, LIVES]
     scores, lengths = np.zeros(count), np.zeros(count, int)
-    left = np.full(count, options.explore)  # steps of each until it begins again
+    left = np.full(count, options.explore)  # steps of each until its next restore
     actions = np.zeros(count, int)
     over = np.zeros(count, bool)
     places: list[Place | None] = [None] * count
@@ -134,7 +134,7 @@ def play(
             now = memory[:, (ROOM, X, Y)].tolist()
             places = [Place(*now[i], scores[i], places[i]) for i in range(count)]
 
-        # Which reached a cell that is worth keeping? A fall or a death leads nowhere.
+        # Find the environments that reached a new or better cell, and are not falling or dying.
         lost = over | (memory[:, LIVES] != first_lives) if returning else over
         finders: dict[Key, int] = {}
         able = ~lost & ~np.isin(memory[:, MOTION], (STILL, FALLING))
@@ -155,7 +155,7 @@ def play(
             archive.keep(key, cell)
         archive.taken += len(ids) if returning else 0
         archive.best = max(archive.best, float(scores.max()))
-        archive.seconds = time.perf_counter() - begun
+        archive.seconds = time.perf_counter() - started
         done = archive.steps >= options.steps
         if done or archive.steps % (20 * count) == 0:
             archive.curve.append((archive.steps, len(archive.cells), archive.best))
@@ -163,7 +163,7 @@ def play(
         if done:
             return
 
-        # All whose exploration ended begin again, at once.
+        # Restore all environments whose exploration has ended, in one call.
         ended = np.flatnonzero(lost | (left <= 0) if returning else over)
         if returning and len(ended):
             chosen = archive.choose(len(ended), rng)
@@ -188,7 +188,7 @@ def play(
 
 
 def draw(path: Path, frame: np.ndarray, size: int, runs: dict[str, Archive]) -> None:
-    """Draw where the first room was explored and when, and how the runs went."""
+    """Draw the cells of the first room by the time when they were reached, and the runs."""
     ours = next(iter(runs.values()))
     figure = Figure(figsize=(10, 4.7), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1.1, 1))
@@ -298,7 +298,7 @@ def main() -> None:
                     runs[name] = archive = Archive()
                     play(envs, archive, options, progress, bar, returning=name == "Go-Explore")
         except KeyboardInterrupt:
-            print("stopped: this was found so far")
+            print("stopped; results so far:")
         if path is not None:
             envs.reset(seed=options.seed)
             envs.step(np.zeros(len(envs), int))  # the emulator draws the screen in a step

@@ -1,21 +1,21 @@
-"""Monte-Carlo tree search whose nodes are snapshots: 300 moves of Breakout, each one planned.
+"""Monte-Carlo tree search with snapshots as nodes: plans 300 moves of Breakout.
 
 python examples/branching/mcts.py
 
 python examples/branching/mcts.py --env-id agym/CartPole-v1 --moves 200 --games 1 --picture tree.png
 
-A node of the tree keeps a snapshot of the game. A simulation walks down the tree to a leaf by UCT,
-restores the leaf's snapshot, branches it into one environment per action, takes every action with
-one batched step, and keeps the results as the leaf's children. All children are then played on by
-random actions, side by side, and what they earned is added to every node on the way back up.
+A node of the tree has a snapshot of the game. A simulation walks down the tree to a leaf by UCT,
+restores the leaf's snapshot, branches it into one environment per action, takes every action in one
+batched step, and adds the results as the leaf's children. Then all children are played with random
+actions, at the same time, and their returns are added to every node on the way back up.
 ::
 
     select                 expand                            roll out               back up
     root ── … ── leaf ─▶ restore, branch ─▶ step([0, 1, 2]) ─▶ random steps ─▶ leaf ── … ── root
 
-A snapshot contains the random numbers of its game, so the search knows the future's chance: where
-Breakout serves its next ball, or whether the ice is slippery. To plan without that knowledge, give
-the environments other random numbers after each restore.
+A snapshot contains the game's random stream, so the search knows future random events: where
+Breakout serves its next ball, or whether the ice is slippery. To plan without that knowledge, seed
+the environments differently after each restore.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COLORS = ["#e0a458", "#c8321f", "#0b7a75"]
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A state of the game, and what simulations through it have earned from there on."""
+    """A state of the game, and the returns of simulations from there on."""
 
     snapshot: agym.Snapshot
     reward: float = 0.0  # of the action that led here
@@ -65,7 +65,7 @@ class Node:
 
 
 class Search:
-    """Grows a tree of snapshots; needs one environment per action."""
+    """Grows a tree of snapshots, with one environment per action."""
 
     def __init__(self, envs: agym.Envs, depth: int, seed: int) -> None:
         self.envs = envs
@@ -76,10 +76,10 @@ class Search:
         self.snapshot_seconds = self.step_seconds = 0.0
 
     def step(self, actions: Any) -> tuple[Any, Any]:
-        """Step all environments; give their rewards, and which games have ended."""
-        begun = time.perf_counter()
+        """Step all environments; return the rewards, and whether each game has ended."""
+        started = time.perf_counter()
         _, rewards, terminated, truncated, _ = self.envs.step(actions + self.first)
-        self.step_seconds += time.perf_counter() - begun
+        self.step_seconds += time.perf_counter() - started
         self.steps += len(actions)
         return rewards, terminated | truncated
 
@@ -90,7 +90,7 @@ class Search:
         return max(node.children, key=lambda child: child.value + explore / child.visits**0.5)
 
     def simulate(self, root: Node) -> None:
-        """Walk to a leaf, expand it, roll its children out, and back up what they earned."""
+        """Walk to a leaf, expand it, roll out its children, and back up their returns."""
         path = [root]
         while path[-1].children:
             path.append(self.choose(path[-1]))
@@ -110,7 +110,7 @@ class Search:
 
     def expand(self, leaf: Node) -> None:
         """Take every action from a leaf at once; the results are its children."""
-        begun = time.perf_counter()
+        started = time.perf_counter()
         count = len(self.envs)
         self.envs[0].restore(leaf.snapshot)
         self.envs[0].branch()  # into all others
@@ -119,12 +119,12 @@ class Search:
         after = time.perf_counter()
         for snapshot, reward, end in zip(self.envs.snapshot(), rewards, ended, strict=True):
             leaf.children.append(Node(snapshot, float(reward), bool(end), leaf.moves + 1))
-        self.snapshot_seconds += middle - begun + time.perf_counter() - after
+        self.snapshot_seconds += middle - started + time.perf_counter() - after
         self.expansions += 1
         self.replay_steps += count * leaf.moves
 
     def roll_out(self, nodes: list[Node]) -> Any:
-        """Play on from where the environments are by random actions; give discounted returns."""
+        """Play random actions from the current states; return the discounted returns."""
         returns, ended = np.zeros(len(nodes)), np.array([node.ended for node in nodes])
         factor = 1.0
         for actions in self.rng.integers(0, len(nodes), (self.depth, len(nodes))):
@@ -137,7 +137,7 @@ class Search:
         return returns
 
     def plan(self, root: Node, simulations: int) -> int:
-        """Return the action that most simulations took, counted from 0."""
+        """Return the action of the most simulations, counted from 0."""
         for _ in range(simulations):
             self.simulate(root)
         nodes = root.children
@@ -147,7 +147,7 @@ class Search:
 def play(
     player: agym.Envs, search: Search, simulations: int, moves: int, seed: int
 ) -> Iterator[tuple[float, Node]]:
-    """Play a game; yield its return after each move, and the node of the tree where it is."""
+    """Play a game; yield the return after each move, and the current node of the tree."""
     player.reset(seed=seed)
     node, earned = Node(player.snapshot()[0]), 0.0
     for _ in range(moves):
@@ -158,7 +158,7 @@ def play(
             action = int(search.rng.integers(len(search.envs)))
         _, rewards, terminated, truncated, _ = player.step(np.array([action + search.first]))
         if simulations and node.reward != rewards[0]:
-            sys.exit("the game went on otherwise than from its snapshot: please report it")
+            sys.exit("the game continued differently than from its snapshot: please report it")
         earned += float(rewards[0])
         yield earned, node
         if terminated[0] or truncated[0]:
@@ -183,7 +183,7 @@ def lay_out(root: Node) -> dict[Node, float]:
 
 
 def blend_futures(player: agym.Envs, root: Node, nodes: Iterable[Node]) -> Any:
-    """Draw the game at a node, and into it how it looks at others, the more visited the clearer."""
+    """Draw the game at a node, and on top of it other nodes; the most visited are the clearest."""
     player.restore(root.snapshot)
     now = np.array(player.render()[0], float)
     sign = 1 if now.mean() < 128 else -1  # show what is brighter, or darker on a bright ground
@@ -197,7 +197,7 @@ def blend_futures(player: agym.Envs, root: Node, nodes: Iterable[Node]) -> Any:
 
 
 def draw(path: Path, player: agym.Envs | None, root: Node, curves: dict[int, Any]) -> None:
-    """Draw the game with its futures, the search tree, and returns by simulations per move."""
+    """Draw the game with its possible futures, the search tree, and returns by simulations."""
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
@@ -231,7 +231,7 @@ def draw(path: Path, player: agym.Envs | None, root: Node, curves: dict[int, Any
 def report(
     search: Search, seconds: float, options: argparse.Namespace, curves: dict[int, Any]
 ) -> None:
-    """Print what the search won, and what it cost."""
+    """Print the return and the cost of the search."""
     random, searched = (curves[n][:, -1].mean() for n in (0, options.simulations))
     replayed = search.replay_steps
     each = replayed / search.expansions
@@ -242,14 +242,14 @@ def report(
         f" one of {random:,.1f} (means, games: {options.games}).\n"
         f"It ran {search.simulations / seconds:,.0f} simulations per second, {search.simulations:,}"
         f" in all, each with a rollout of each of the {len(search.envs)} actions.\n"
-        f"An expansion spent {snapshots:.2f} ms on snapshots. To step from the reset to its leaf"
+        f"An expansion took {snapshots:.2f} ms for snapshots. To step from the reset to its leaf"
         f" instead would have taken {each:,.0f} steps, {replays:.2f} ms: {replayed:,} steps in"
         f" all, besides the {search.steps:,} of the search."
     )
 
 
 def parse() -> argparse.Namespace:
-    """Read the flags; end with a sentence if one is bad."""
+    """Parse the options; exit with a message if one is invalid."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -304,7 +304,7 @@ def main() -> None:
             task = progress.add_task("moves", total=len(curves) * len(games) * options.moves)
             for simulations, game in product(curves, games):
                 if game == 0:
-                    search, begun = Search(envs, options.depth, options.seed), time.perf_counter()
+                    search, started = Search(envs, options.depth, options.seed), time.perf_counter()
                 played = play(player, search, simulations, options.moves, options.seed + game)
                 for move, (earned, node) in enumerate(played):
                     curves[simulations][game, move:] = earned
@@ -312,7 +312,7 @@ def main() -> None:
                     if game == 0 and move < options.moves * 2 // 5:
                         shown = node
                 progress.advance(task, options.moves - move - 1)  # of a game that ended
-        report(search, time.perf_counter() - begun, options, curves)
+        report(search, time.perf_counter() - started, options, curves)
         if options.picture is not None:
             draw(options.picture, player if frames else None, shown, curves)
             print(f"{options.picture} shows the game, the tree and the returns.")

@@ -1,9 +1,9 @@
-"""A wall of CartPoles, each rendered in every step: a plain loop, and agym, for the same frames.
+"""Many CartPoles, each rendered in every step, with a plain loop and with agym.
 
 python examples/compare/render_wall.py --num-envs 200 --episodes 50
 
-Both do the same work, in turns: the same environments, seeds and actions, a step and a picture of
-each, kept until the next round. At the end it writes a picture and a video of the whole wall.
+Both do the same work, in turns: they step and render the same environments with the same seeds and
+actions. At the end, the script writes a picture and a video of all environments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENV = "CartPole-v1"
 
 
 class Loop:
-    """The environments in a plain loop; one whose episode is over is reset in its next step."""
+    """The environments in a plain loop, with next-step autoreset."""
 
     def __init__(self, num_envs: int, seed: int) -> None:
         self.envs = [gymnasium.make(ENV, render_mode="rgb_array") for _ in range(num_envs)]
@@ -75,7 +75,7 @@ class Wall:
 
 
 def play(loop: Loop, wall: Wall, episodes: int, seed: int) -> tuple[int, float, float]:
-    """Play in turns until every environment had its episodes; gives frames, and seconds of both."""
+    """Play in turns until every environment had ``episodes``; return frames and seconds."""
     random = np.random.default_rng(seed)
     num_envs = len(wall.envs)
     rounds, seconds = 0, [0.0, 0.0]
@@ -86,15 +86,15 @@ def play(loop: Loop, wall: Wall, episodes: int, seed: int) -> tuple[int, float, 
     ) as progress:  # fmt: skip
         bar = progress.add_task("episodes of each", total=episodes, ratio="")
         for k in range(1, episodes + 1):
-            begun, turn = time.perf_counter(), []
+            started, turn = time.perf_counter(), []
             while wall.episodes.min() < k:
                 turn.append(random.integers(0, 2, num_envs).tolist())
                 wall.round(turn[-1])
-            seconds[1] += time.perf_counter() - begun
-            begun = time.perf_counter()
+            seconds[1] += time.perf_counter() - started
+            started = time.perf_counter()
             for actions in turn:
                 loop.round(actions)
-            seconds[0] += time.perf_counter() - begun
+            seconds[0] += time.perf_counter() - started
             rounds += len(turn)
             ratio = f"{seconds[0] / seconds[1]:.2f} times as fast" if seconds[1] else ""
             progress.update(bar, completed=k, ratio=ratio, refresh=True)

@@ -1,4 +1,4 @@
-"""One environment of 32 is a hundred times slower: waiting for all, or for those that are first.
+"""One environment of 32 is a hundred times slower: wait for all, or for the first that finish.
 
 python examples/compare/stragglers.py
 """
@@ -23,7 +23,7 @@ import agym
 
 
 class Sleeper(gymnasium.Env[Any, Any]):
-    """Each step takes a while; the observation is the number of steps so far."""
+    """Sleeps in each step; the observation is the number of steps so far."""
 
     observation_space = spaces.Box(0, np.inf, (), np.int64)
     action_space = spaces.Discrete(2)
@@ -46,13 +46,13 @@ class Sleeper(gymnasium.Env[Any, Any]):
 
 
 def check(done: np.ndarray, received: np.ndarray) -> None:
-    """End with a sentence unless what was received is what the environments have done."""
+    """Exit with a message unless every step of the environments was received."""
     if not np.array_equal(done, received):
-        sys.exit("a step was lost or came twice: please report it")
+        sys.exit("a step was lost or received twice: please report it")
 
 
 async def barrier(envs: agym.AsyncEnvs, seconds: float) -> np.ndarray:
-    """Wait for all environments in each step; gives the steps that each has done."""
+    """Wait for all environments in each step; return the number of steps of each."""
     steps = np.zeros(len(envs), np.int64)
     await envs.reset()
     end = time.perf_counter() + seconds
@@ -64,7 +64,7 @@ async def barrier(envs: agym.AsyncEnvs, seconds: float) -> np.ndarray:
 
 
 async def first_k(envs: agym.AsyncEnvs, seconds: float, k: int) -> np.ndarray:
-    """Wait for any ``k`` environments and send these on; gives the steps that each has done."""
+    """Wait for any ``k`` environments, and step these again; return the number of steps of each."""
     steps = np.zeros(len(envs), np.int64)
     await envs.reset()
     end = time.perf_counter() + seconds
@@ -90,14 +90,14 @@ async def main() -> None:
         "--times",
         type=float,
         default=100,
-        help="how much slower the last one is (default: %(default)s)",
+        help="how many times slower the last environment is (default: %(default)s)",
     )
     parser.add_argument(
-        "--seconds", type=float, default=3, help="seconds for each way (default: %(default)s)"
+        "--seconds", type=float, default=3, help="seconds per measurement (default: %(default)s)"
     )
     options = parser.parse_args()
     if options.num_envs < 2:
-        parser.error("--num-envs must be at least 2: the last one is slower than the others")
+        parser.error("--num-envs must be at least 2: the last one is the slow one")
     k = options.min_envs or options.num_envs // 2
 
     step = options.step_ms / 1000
@@ -110,9 +110,9 @@ async def main() -> None:
     rates = {}
     async with agym.make_async(factories, backend="thread") as envs:
         for name, play in ways.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             steps = await play(envs, options.seconds)
-            rates[name] = steps.sum() / (time.perf_counter() - begun)
+            rates[name] = steps.sum() / (time.perf_counter() - started)
             check(np.array(await envs.get_attr("steps")), steps)
 
     table = Table("waiting for", "steps/s", "", box=None)
@@ -120,7 +120,7 @@ async def main() -> None:
         table.add_row(name, f"{rate:,.0f}", Bar(max(rates.values()), 0, rate, width=50))
     Console().print(table)
     all_of_them, first = rates.values()
-    print(f"{first / all_of_them:.1f} times as fast, and no step was lost")
+    print(f"waiting for the first {k} is {first / all_of_them:.1f} times as fast; no step was lost")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A hand-written MultiEnv and SubprocVecEnv, as tutorials have them, in a dozen lines over agym.
+"""The MultiEnv and SubprocVecEnv of many tutorials, in a dozen lines with agym.
 
-Theirs are a loop over environments, a process for each group of them, pipes between, and commands
-as strings. What they offer stays: batches of shape [num_proc, num_seq], and environments that
-are reset within the last step of an episode.
+In tutorials, a MultiEnv loops over environments, and a SubprocVecEnv has a process per MultiEnv,
+pipes and string commands. This class has the same API: batches of shape [num_proc, num_seq], and
+environments that are reset in the last step of an episode.
 
 python examples/compare/subproc.py --num-envs 8 --num-procs 1 2 4 8
 """
@@ -44,21 +44,21 @@ class SubprocVecEnv:
 
 
 def play(vec_env: SubprocVecEnv, steps: int) -> tuple[np.ndarray, int, float]:
-    """Act at random, the same in every split.
+    """Step with random actions, which are the same for every number of processes.
 
     Returns:
-        The observations of all steps, ``[T, num_proc, num_seq, ...]``, the episodes that ended,
-        and the steps of environments per second.
+        The observations of all steps, ``[T, num_proc, num_seq, ...]``, the number of finished
+        episodes, and the environment steps per second.
     """
     space = vec_env.envs.action_space
     space.seed(0)
-    seen, episodes = [vec_env.reset(seed=0)], 0
-    begun = time.perf_counter()
+    history, episodes = [vec_env.reset(seed=0)], 0
+    started = time.perf_counter()
     for _ in range(steps):
         observations, _, done = vec_env.step(vec_env.grid(space.sample()))
-        seen.append(observations)
+        history.append(observations)
         episodes += int(done.sum())
-    return np.array(seen), episodes, steps * len(vec_env.envs) / (time.perf_counter() - begun)
+    return np.array(history), episodes, steps * len(vec_env.envs) / (time.perf_counter() - started)
 
 
 def main() -> None:
@@ -80,28 +80,30 @@ def main() -> None:
     if min(options.num_envs, options.steps, *options.num_procs) < 1:
         parser.error("--num-envs, --num-procs and --steps must be at least 1")
 
-    table = Table(r"\[num_proc, num_seq]", "observations", "who lives where",
+    table = Table(r"\[num_proc, num_seq]", "observations", "environments by process",
                   "episodes", "steps/s", box=None)  # fmt: skip
     flat = []
     for num_proc in options.num_procs:
-        num_seq, rest = divmod(options.num_envs, num_proc)
-        if rest:
-            parser.error(f"{options.num_envs} environments cannot be dealt to {num_proc} processes")
+        num_seq, remainder = divmod(options.num_envs, num_proc)
+        if remainder:
+            parser.error(
+                f"--num-envs {options.num_envs} must be a multiple of {num_proc} processes"
+            )
         vec_env = SubprocVecEnv("CartPole-v1", num_proc, num_seq)
         with vec_env.envs as envs:
-            seen, episodes, rate = play(vec_env, options.steps)
+            history, episodes, rate = play(vec_env, options.steps)
             workers = envs.stats().workers
         table.add_row(
-            f"[{num_proc}, {num_seq}]", str(seen.shape[1:]),
+            f"[{num_proc}, {num_seq}]", str(history.shape[1:]),
             "|".join(" ".join(map(str, worker.env_ids)) for worker in workers),
             str(episodes), f"{rate:,.0f}",
         )  # fmt: skip
-        flat.append(seen.reshape(len(seen), -1))
+        flat.append(history.reshape(len(history), -1))
     Console().print(table)
-    # Where an environment lives makes no difference to what it does.
+    # An environment behaves the same in any process.
     if not all(np.array_equal(flat[0], other) for other in flat):
-        sys.exit("the splits played different games: please report it")
-    print(f"The same games in all of them, step for step: {flat[0].nbytes:,} bytes are alike.")
+        sys.exit("the games differed between numbers of processes: please report it")
+    print(f"The same games for every number of processes: {flat[0].nbytes:,} bytes are equal.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Environments on the machines of a Ray cluster, and which of these they were on.
+"""Environments on the machines of a Ray cluster, with the number on each machine.
 
 python examples/ray_cluster/cluster.py --num-envs 1024
 """
@@ -17,7 +17,7 @@ import agym
 
 
 class Located(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Says where it is."""
+    """Has a method that returns the name of its machine."""
 
     def where(self) -> str:
         return socket.gethostname()
@@ -35,11 +35,11 @@ def main() -> None:
     parser.add_argument(
         "--workers-per-node",
         type=int,
-        help="worker processes in each actor (default: none, actors run environments themselves)",
+        help="worker processes in each actor (default: actors run environments themselves)",
     )
     parser.add_argument(
         "--address",
-        help="address of the cluster; 'local' starts one here (default: the one that Ray finds)",
+        help="address of the cluster; 'local' starts one here (default: Ray looks for a cluster)",
     )
     options = parser.parse_args()
     if min(options.num_envs, options.steps) < 1:
@@ -60,15 +60,15 @@ def main() -> None:
         for host, count in Counter(envs.call("where")).items():
             print(f"{count} environments on {host}")
         envs.action_space.seed(0)
-        total, begun = 0.0, time.perf_counter()
+        total, started = 0.0, time.perf_counter()
         for _ in range(options.steps):
             batch = envs.step(envs.action_space.sample())
             total += batch.rewards.sum()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
     steps = options.num_envs * options.steps
     print(
         f"{steps / seconds:,.0f} steps per second, {seconds / options.steps * 1e3:.2f} ms a batch;"
-        f" rewards for {total:,.0f} of {steps:,} steps, all but those that only reset"
+        f" {total:,.0f} of {steps:,} steps had a reward, the others only reset an environment"
     )
 
 

@@ -126,7 +126,7 @@ def test_own_attributes_stay_own() -> None:
 @each_kind
 def test_which_refused_and_why(setup: dict[str, Any]) -> None:
     with agym.make([Strict, partial(Strict, True), Strict], **setup) as envs:
-        with pytest.raises(AttributeError, match=r"environments 0, 2 .*'extra'.*in the others"):
+        with pytest.raises(AttributeError, match=r"environments 0, 2 .*'extra'.*in the other env"):
             envs.extra = 5
         assert envs[1].extra == 5
         with pytest.raises(agym.EnvError, match=r"environment 1 .*mass must be positive") as caught:

@@ -103,7 +103,7 @@ def test_the_class_of_a_backend_instead_of_an_object() -> None:
 
 
 def test_the_number_of_workers_given_twice() -> None:
-    with pytest.raises(agym.UsageError, match="give the number of workers once"):
+    with pytest.raises(agym.UsageError, match="pass the number of workers once"):
         agym.make(tally, 2, backend=Process(workers=2), workers=1)
 
 
@@ -114,7 +114,7 @@ def test_a_bad_start_method_of_workers(start_method: Any) -> None:
 
 
 def test_a_start_method_given_twice() -> None:
-    with pytest.raises(agym.UsageError, match=r"context='fork', .* give the start method once"):
+    with pytest.raises(agym.UsageError, match=r"context='fork' contradicts .* start method once"):
         agym.AgymVectorEnv([tally], context="fork", backend=Process(start_method="spawn"))
 
 

@@ -289,7 +289,7 @@ def test_both_apis_take_the_options(api: str) -> None:
         ({"infos": "some"}, "infos='some' is unknown: use one of all, episode, none"),
         ({"infos": None}, "infos=None is unknown"),
         ({"episode_stats": 1}, "episode_stats=1 must be True or False"),
-        ({"infos": "none", "episode_stats": True}, "infos='none': take infos='episode'"),
+        ({"infos": "none", "episode_stats": True}, "infos='none': use infos='episode'"),
     ],
 )
 def test_options_that_cannot_be(options: Any, words: str) -> None:

@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_refused_where_the_environment_would_swallow_them(function: str, name: str) -> None:
-    with pytest.raises(agym.UsageTypeError, match=f"^{name} is no option of agym") as caught:
+    with pytest.raises(agym.UsageTypeError, match=f"^`{name}` isn't an agym") as caught:
         FUNCTIONS[function](Swallows, **{name: 3})
     assert (OTHERS[name] or "leave it out") in str(caught.value)
     assert f"pass a factory: lambda: Swallows({name}=...)" in str(caught.value)
@@ -84,7 +84,9 @@ def test_refused_where_the_environment_would_swallow_them(function: str, name: s
 @pytest.mark.parametrize("env", ENVS)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_refused_whatever_makes_the_environment(function: str, env: str) -> None:
-    with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
+    with pytest.raises(
+        agym.UsageTypeError, match=r"`n_envs` isn't an agym.* option; use `num_envs`"
+    ):
         FUNCTIONS[function](ENVS[env], n_envs=8)
 
 
@@ -97,7 +99,7 @@ NUMBERS = {name for name, ours in OTHERS.items() if ours == "num_envs"}
 @pytest.mark.parametrize("name", sorted(OTHERS.keys() - GYMNASIUMS))
 def test_refused_by_the_vector_environment(name: str) -> None:
     ours = "env_fns" if name in NUMBERS else OTHERS[name]
-    words = f"{name} is no option of AgymVectorEnv: .*{re.escape(ours or 'leave it out')}"
+    words = f"`{name}` isn't an AgymVectorEnv option; .*{re.escape(ours or 'leave it out')}"
     with pytest.raises(agym.UsageTypeError, match=words):
         agym.AgymVectorEnv([Tally], **{name: 3})
 
@@ -119,7 +121,7 @@ def test_refused_by_those_of_stable_baselines3(name: str) -> None:
         partial(agym.sb3.make_atari_env, Swallows, 2, **{name: 3}),
         partial(agym.sb3.AgymVecEnv, [Tally], **{name: 3}),
     ):
-        with pytest.raises(agym.UsageTypeError, match=f"{name} is no option of AgymVecEnv: "):
+        with pytest.raises(agym.UsageTypeError, match=f"`{name}` isn't an AgymVecEnv option; "):
             make()
 
 
@@ -144,7 +146,7 @@ def test_what_a_constructor_names_it_gets(env: Any) -> None:
         assert vector.get_attr("given") == ((8, "snow", 3),)
     finally:
         vector.close()
-    with pytest.raises(agym.UsageTypeError, match="num_workers is no option"):
+    with pytest.raises(agym.UsageTypeError, match=r"`num_workers` isn't .*; use `workers`"):
         agym.make(env, num_workers=8)
 
 
@@ -187,19 +189,19 @@ def test_options_that_moved_to_an_object_are_refused_with_their_new_place(name: 
     for where, make in refusing:
         if (where, name) == ("AgymVectorEnv", "max_concurrency"):
             continue  # AsyncVectorEnv has it
-        words = re.escape(f"{name} is no option of {where}: take {MOVED[name]}")
+        words = re.escape(f"`{name}` isn't an {where} option; use {MOVED[name]}")
         for options in ({}, {"backend": "process", "on_fault": "restart"}):
             with pytest.raises(agym.UsageTypeError, match=words):
                 make(**options, **{name: 3})
     if name != "max_concurrency":
-        with pytest.raises(agym.UsageTypeError, match=f"{name} is no option of agym.plan"):
+        with pytest.raises(agym.UsageTypeError, match=f"`{name}` isn't an agym.plan option"):
             agym.plan(Swallows, **{name: 3})
 
 
 @pytest.mark.parametrize("name", sorted(MOVED.keys() - {"start_method"}))  # SubprocVecEnv has it
 def test_options_that_moved_are_refused_by_those_of_stable_baselines3(name: str) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    words = re.escape(f"{name} is no option of AgymVecEnv: take {MOVED[name]}")
+    words = re.escape(f"`{name}` isn't an AgymVecEnv option; use {MOVED[name]}")
     for make in (
         partial(agym.sb3.make_vec_env, Swallows, 2, **{name: 3}),
         partial(agym.sb3.AgymVecEnv, [Tally], **{name: 3}),
@@ -209,7 +211,7 @@ def test_options_that_moved_are_refused_by_those_of_stable_baselines3(name: str)
 
 
 def test_misspelt_options_of_objects_are_refused_with_the_object() -> None:
-    words = re.escape("did you mean 'max_restarts'?: take on_fault=agym.FaultPolicy(")
+    words = re.escape("did you mean `max_restarts`? If so, use on_fault=agym.FaultPolicy(")
     with pytest.raises(agym.UsageTypeError, match=words):
         agym.make(Swallows, 2, max_restart=3)
 
@@ -218,7 +220,7 @@ def test_a_vector_environment_that_cannot_be_imported_is_not_needed() -> None:
     spec = EnvSpec("Half-v0", entry_point=Swallows, vector_entry_point="no_such_module:Vector")
     with agym.make(spec, 2, backend="serial", colour="red") as envs:
         envs.reset()
-    with pytest.raises(agym.UsageTypeError, match="num_workers is no option"):
+    with pytest.raises(agym.UsageTypeError, match=r"`num_workers` isn't .*; use `workers`"):
         agym.make(spec, 2, backend="serial", num_workers=2)
 
 
@@ -248,7 +250,7 @@ MISSPELT = {
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("name", MISSPELT)
 def test_misspelt_options_are_not_swallowed(name: str, function: str) -> None:
-    with pytest.raises(agym.UsageTypeError, match=f"{name}.*did you mean {MISSPELT[name]!r}"):
+    with pytest.raises(agym.UsageTypeError, match=f"{name}.*did you mean `{MISSPELT[name]}`"):
         FUNCTIONS[function](Swallows, **{name: 3})
 
 
@@ -271,5 +273,7 @@ def test_programs_have_threads_and_batches_of_their_own() -> None:
         Takes, 4, backend="vector", autoreset="next_step", batch_size=4, num_threads=3
     ) as envs:
         assert envs.num_threads == [3] * 4
-    with pytest.raises(agym.UsageTypeError, match=r"n_envs is no option.* num_envs"):
+    with pytest.raises(
+        agym.UsageTypeError, match=r"`n_envs` isn't an agym.* option; use `num_envs`"
+    ):
         agym.make(Takes, backend="vector", n_envs=4)

@@ -108,14 +108,14 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     path = tmp_path / "run.agym"
     with agym.make("CartPole-v1", 2) as envs:
         envs.reset(seed=1)
-        with pytest.raises(agym.UsageError, match="save the whole"):
+        with pytest.raises(agym.UsageError, match="save the environments that were split"):
             envs.split(2)[0].save(path)
         envs[0].snapshot().save(path)
     with pytest.raises(agym.UsageError, match=r"not a run: use agym\.Snapshot\.load"):
         agym.load(path)
     with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
         vector.reset(seed=1)
-        with pytest.raises(agym.UsageError, match="only the environments of"):
+        with pytest.raises(agym.UsageError, match="only environments made by"):
             vector.runner.save(path)
         before = vector.runner.snapshot()
         once = vector.step(np.array([0, 1]))

@@ -180,13 +180,13 @@ def test_branches_need_others() -> None:
         envs.reset(seed=1)
         with pytest.raises(agym.UsageError, match="only 2 other environments"):
             envs[0].branch(3)
-        with pytest.raises(agym.UsageError, match="must name 2 other environments"):
+        with pytest.raises(agym.UsageError, match="must name 2 environments other than 0"):
             envs[0].branch(2, into=[0, 1])
         assert [env.index for env in envs[1].branch(2)] == [0, 2]
         assert [env.index for env in envs[1].branch()] == [0, 2]
         assert [env.index for env in envs[1].branch(into=(2,))] == [2]
         assert envs[1].branch(0) == []
-        with pytest.raises(agym.UsageError, match="must name 1 other environments"):
+        with pytest.raises(agym.UsageError, match="must name 1 environments other than"):
             envs[1].branch(into=[1])
 
 

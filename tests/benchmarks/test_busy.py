@@ -64,7 +64,7 @@ def test_targets_depend_on_the_quiet_batch(batch_seconds: float, factors: dict[s
     assert [verdict.wanted for verdict in verdicts] == [*factors.values()]
     measured = {PROCESS: 0.9, AUTO: 0.96}
     for verdict, name in zip(verdicts, factors, strict=True):
-        assert verdict.target == f"E ×100 beside one busy loop: {name} against {SERIAL}"
+        assert verdict.target == f"E ×100 next to one busy loop: {name} against {SERIAL}"
         assert verdict.measured == pytest.approx(measured[name])
         assert verdict.met is (measured[name] >= verdict.wanted)
 
@@ -100,5 +100,5 @@ def test_it_measures_beside_neighbours(
     for part in done.data["parts"]:
         (work,) = part["workloads"]
         assert {row["system"] for row in work["rows"]} >= {SYNC, PROCESS, AUTO}
-    assert "Beside one busy loop" in done.stdout
+    assert "Next to one busy loop" in done.stdout
     assert (tmp_path / "busy.png").read_bytes().startswith(PNG)

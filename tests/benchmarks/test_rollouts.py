@@ -33,7 +33,7 @@ def test_names() -> None:
     assert parse("ppo:CartPole-v1:64") == RolloutWorkload("CartPole-v1", 64, network=True)
     assert parse("CartPole-v1:8") == Workload("CartPole-v1", 8)
     assert RolloutWorkload("CartPole-v1", 8).name == "rollout CartPole-v1 ×8"
-    with pytest.raises(UsageError, match="is no work"):
+    with pytest.raises(UsageError, match="is not a work"):
         parse("rollout:CartPole-v1")
 
 

@@ -152,7 +152,7 @@ def test_training_without_torch_is_a_note(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert loop["rows"] == loop["targets"] == []
     result = CliRunner().invoke(app, ["training", "humanoid"])
     assert result.exit_code == 2
-    assert "take some of pong, humanoidstandup, halfcheetah" in result.output
+    assert "use some of pong, humanoidstandup, halfcheetah" in result.output
 
 
 @pytest.mark.full

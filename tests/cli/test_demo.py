@@ -32,7 +32,7 @@ def test_verdict_names_the_faster_one(serial: float, process: float) -> None:
     results = [DemoResult("serial", None, 0.1, serial), DemoResult("process", 2, 0.1, process)]
     winner = "process" if process > serial else "serial"
     sentence = verdict("CartPole-v1", 8, results)
-    assert sentence.startswith(f"{winner} won, 2.00 times")
+    assert sentence.startswith(f"{winner} is 2.00 times as fast")
     assert f'backend="{winner}")' in sentence
 
 

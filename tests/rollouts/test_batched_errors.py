@@ -138,7 +138,7 @@ async def test_a_function_that_asks_its_own_policy_is_told() -> None:
         return [await policy(each) for each in observations]
 
     async with agym.batched(asks) as policy:
-        with pytest.raises(agym.UsageError, match="policy asks is asked by its own function"):
+        with pytest.raises(agym.UsageError, match="policy asks is called by its own function"):
             await asyncio.wait_for(policy(0.5), patience())
 
 

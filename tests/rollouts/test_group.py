@@ -94,7 +94,7 @@ async def test_a_failure_of_one_is_one_of_all(
         assert group.attempts == 1 + again
         assert sorted(begun) == sorted([0, 1, 2, 3] * (1 + (where == "step")))
         traps.set(2, "step", "plain", always=True)
-        with pytest.raises(agym.GroupError, match=r"failed 3 times at the task seed=7") as caught:
+        with pytest.raises(agym.GroupError, match=r"failed 3 times .* seed=7") as caught:
             await group.play(counted, seed=7, retry=2)
         error = caught.value
         assert (error.group, error.env_ids, error.env_id) == (0, (0, 1, 2, 3), 2)
@@ -192,7 +192,7 @@ async def test_a_part_of_the_environments(traps: Traps) -> None:
 
 async def test_what_makes_no_groups_is_refused(traps: Traps) -> None:
     async with opened(SERIAL, traps) as envs:
-        with pytest.raises(agym.UsageError, match="4 environments do not divide into groups of 3"):
+        with pytest.raises(agym.UsageError, match=r"4 environments can't .* groups of 3"):
             agym.group(envs, 3)
         with pytest.raises(agym.UsageError, match="n"):
             agym.group(envs, 0)
@@ -223,7 +223,7 @@ async def test_what_makes_no_groups_is_refused(traps: Traps) -> None:
 def test_without_a_loop_it_is_refused(tmp_path: Path) -> None:
     with (
         agym.make(Traps(tmp_path).factories(2), backend="serial") as envs,
-        pytest.raises(agym.UsageTypeError, match="a group needs environments of"),
+        pytest.raises(agym.UsageTypeError, match="a group needs environments made by"),
     ):
         agym.group(envs, 2)  # type: ignore[arg-type]
 

@@ -95,7 +95,7 @@ REFUSED = {
             if (n := state.n) < 3:  # here
                 state.n = n + 1
             return 1.0, False
-        """, "numba does not know := here: write the assignment on a line of its own"),
+        """, "numba does not support := here: write the assignment on a separate line"),
     "digits": ("""
         def step(state, action, rng):
             state.x = round(state.x, 2)  # here
@@ -183,7 +183,7 @@ def test_what_cannot_be_compiled_is_named_with_its_line(
     ) as caught:
         agym.vectorize(rules, 2, engine="compiled")
     message = str(caught.value)
-    assert message.endswith("engine='python' runs more")
+    assert message.endswith("engine='python' supports more")
     assert len(message) < 800
     file = tmp_path / "refused.py"
     lines = file.read_text().splitlines()
@@ -239,7 +239,7 @@ def test_functions_that_name_themselves_twice(how: str) -> None:
     envs.reset(seed=0)
     assert envs.step([0, 1])[1].tolist() == [55.0, 89.0]
     with pytest.raises(
-        agym.UsageError, match=r"calls itself.*write a loop, or take engine='python'"
+        agym.UsageError, match=r"calls itself.*write a loop, or use engine='python'"
     ):
         agym.vectorize(rules, 2, engine="compiled")
 
@@ -394,7 +394,7 @@ envs.reset(seed=0)
 print(envs.step([0, 1])[0].ravel().tolist())
 """
 
-COMPILING = "agym.vectorize WARNING compiling the rules of Walk, which takes some seconds; the next"
+COMPILING = "agym.vectorize WARNING compiling the rules of Walk, which takes a few seconds; "
 
 
 def walk(
@@ -416,7 +416,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_was_compiled_is_loaded_the_next_time(cache: Path, tmp_path: Path) -> None:
     told, places = walk(tmp_path)
-    assert told == f"{COMPILING} time they are loaded from {cache.parent}"
+    assert told == f"{COMPILING}the next time, they are loaded from {cache.parent}"
     assert places == "[0.0, 0.5]"
     written = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
     assert len([path for path in written if path.suffix == ".nbc"]) == 3
@@ -458,7 +458,7 @@ def test_what_cannot_be_compared_is_not_kept_on_the_disk(cache: Path, tmp_path: 
     before = "@numba.vectorize\ndef scaled(x):\n    return x * STEP"
     for step in (0.5, 0.25, 0.25):
         told, places = walk(tmp_path, step=step, how="scaled(action)", before=before)
-        assert "the rules of Walk are compiled anew for each batch" in told
+        assert "the rules of Walk are compiled again for each batch" in told
         assert places == f"[0.0, {step}]"
     assert not cache.exists()
 
@@ -518,7 +518,7 @@ def test_without_numba(
         envs = agym.vectorize(rules, 2)
     assert envs.engine == "python"
     (said,) = caplog.messages
-    assert said.startswith("Game runs in plain Python, which is some hundred times as slow")
+    assert said.startswith("Game runs in plain Python, which is some hundred times slower")
     assert install_command("vectorize") in said
     for engine in ("compiled", "parallel", "cuda"):
         with pytest.raises(agym.MissingExtraError, match=r"pip install .*\[vectorize\]"):

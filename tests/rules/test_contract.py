@@ -49,12 +49,12 @@ def make(rules: Any, num_envs: int = 2, **options: Any) -> Any:
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_that_is_missing(part: str) -> None:
-    words = f"Game have no {part}: a rule book has state, .*, observe"
+    words = f"Game have no {part}: they need state, .*, observe"
     with pytest.raises(agym.UsageError, match=words):
         make(book(**{part: None}))
 
 
-NUMBERS = "take one of bool, int8 to int64 and float64"
+NUMBERS = "use one of bool, int8 to int64 and float64"
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ NUMBERS = "take one of bool, int8 to int64 and float64"
         ([("place", np.complex128)], f"'place' of Game.state is complex128: {NUMBERS}"),
         ([("place", "U3")], f"'place' of Game.state is <U3: {NUMBERS}"),
         ([("place", ">i8")], f"'place' of Game.state is >i8: {NUMBERS}"),
-        ([("place", [("x", int)])], "'place' of Game.state is .*: take one of"),
-        ([("place", np.bool_, (3,))], "'place' of Game.state is an array of bool.*: take int8"),
+        ([("place", [("x", int)])], "'place' of Game.state is .*: use one of"),
+        ([("place", np.bool_, (3,))], "'place' of Game.state is an array of bool.*: use int8"),
     ],
 )
 def test_a_state_that_cannot_be(state: Any, words: str) -> None:
@@ -101,7 +101,7 @@ def test_a_function_that_takes_something_else(part: str, wanted: str) -> None:
     def with_self(self: Any, state: Any, action: Any, rng: Any) -> None: ...
 
     others = {"info_dtype": [("n", int)]} if part == "info" else {}
-    with pytest.raises(agym.UsageError, match=rf"Game.{part}\(self.* must take {wanted}, without"):
+    with pytest.raises(agym.UsageError, match=rf"Game.{part}\(self.* parameters {wanted}, without"):
         make(book(**{part: with_self}, **others))
     for wrong, kind in ((classmethod(with_self), "method"), (3, "int"), (len, "builtin")):
         with pytest.raises(agym.UsageError, match=rf"Game.{part} must be a plain .*not {kind}"):
@@ -129,7 +129,7 @@ def test_infos_need_their_dtype() -> None:
 
 def test_parameters_are_fields() -> None:
     with pytest.raises(
-        agym.UsageError, match=r"names 'speed', which is no field of Game.state: add"
+        agym.UsageError, match=r"has 'speed', which is not a field of Game.state: add"
     ):
         make(book(parameters={"speed": 2}))
 
@@ -138,15 +138,15 @@ def test_parameters_are_fields() -> None:
     ("given", "words"),
     [
         ({"size": 1}, "Everything has no parameter 'size': .* are speed, goal, weights"),
-        ({"goal": 1.5}, r"goal=1.5 does not fit \(it is no int32\): give int32 of shape \(\)"),
-        ({"goal": 2**40}, "goal=1099511627776 does not fit"),
-        ({"goal": "far"}, "goal='far' does not fit"),
-        ({"goal": None}, "goal=None does not fit"),
-        ({"goal": [1, 2, 3]}, r"does not fit .*: give int32 of shape \(\) or \(2,\), a row per"),
-        ({"weights": 1.0}, r"give float64 of shape \(2,\) or \(2, 2\), a row per game"),
-        ({"speed": np.nan}, r"Everything: speed=nan does not fit \(nan is not a number\): give"),
-        ({"weights": [1.0, np.nan]}, r"does not fit \(nan is not a number\)"),
-        ({"goal": np.inf}, r"goal=inf does not fit \(it is no int32\)"),
+        ({"goal": 1.5}, r"goal=1.5 is invalid \(it is not int32\): use int32 of shape \(\)"),
+        ({"goal": 2**40}, "goal=1099511627776 is invalid"),
+        ({"goal": "far"}, "goal='far' is invalid"),
+        ({"goal": None}, "goal=None is invalid"),
+        ({"goal": [1, 2, 3]}, r"is invalid .*: use int32 of shape \(\) or \(2,\), a row per"),
+        ({"weights": 1.0}, r"use float64 of shape \(2,\) or \(2, 2\), a row per game"),
+        ({"speed": np.nan}, r"Everything: speed=nan is invalid \(nan is not a number\): use"),
+        ({"weights": [1.0, np.nan]}, r"is invalid \(nan is not a number\)"),
+        ({"goal": np.inf}, r"goal=inf is invalid \(it is not int32\)"),
         ({"goal": 0}, "Everything: goal=0 must be 1 or more"),
         ({"goal": [5, -1]}, "Everything: goal=-1 must be 1 or more"),
     ],
@@ -544,7 +544,7 @@ async def test_an_id_in_make_async(env_id: str) -> None:
 
 
 def test_an_id_must_be_text() -> None:
-    with pytest.raises(agym.UsageError, match="env_id=3 must be text"):
+    with pytest.raises(agym.UsageError, match="env_id=3 must be a string"):
         agym.register_rules(3, Steps)  # type: ignore[arg-type]
     with pytest.raises(agym.UsageError, match="have no observe"):
         agym.register_rules("tests/None-v0", book(observe=None))

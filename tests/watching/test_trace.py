@@ -190,7 +190,7 @@ def test_overlap_is_what_ran_at_the_same_time() -> None:
     assert found.marks["learning"].both == 0.5
     backward = found.marks["backward"]
     assert (backward.seconds, backward.both, backward.count) == (1.5, 0.5, 1)
-    assert "  backward  1.5 s in 1 block, environments ran for 33% of it" in str(found)
+    assert "  backward  1.5 s in 1 block, environments ran for 33% of that time" in str(found)
     unmarked = measure([span for span in spans if span.group != ours])
     assert (unmarked.caller, unmarked.both, unmarked.marks) == (4.0, 3.0, {})
     assert unmarked.hidden == 0.75
@@ -305,7 +305,7 @@ def test_the_command_tells_and_draws(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(agym.UsageError, match="no folder"):
+    with pytest.raises(agym.UsageError, match="a folder that does not exist"):
         agym.trace([], tmp_path / "nowhere" / "run.json")
     with pytest.raises(agym.UsageError, match="agym runs"):
         agym.trace(object(), tmp_path / "run.json")

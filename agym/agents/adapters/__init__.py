@@ -1,12 +1,13 @@
-"""Other libraries' text environments in agym, and agym's environments in them.
+"""Other libraries' text environments in agym, and agym's environments in these libraries.
 
 Example:
     >>> import agym
     >>> sorted(agym.adapters.__all__)
     ['gem', 'skyrl_gym', 'textarena', 'trl', 'verifiers']
 
-This module is ``agym.adapters``. Each of its modules needs the library that it is named after, and
-is imported when it is first used: ``agym.adapters.gem`` needs the extra ``gem``, and so on.
+This module is ``agym.adapters``. Each of its modules needs the library that it is named after:
+``agym.adapters.gem`` needs the extra ``gem``, and so on. A module is imported when it is first
+used.
 """
 
 from __future__ import annotations
@@ -35,5 +36,5 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    """The libraries."""
+    """Return the names of the libraries."""
     return __all__

@@ -1,4 +1,4 @@
-"""A model whose answers come from the caller, behind OpenAI's protocol, on this machine.
+"""A server of OpenAI's protocol on this machine; the caller provides the model's answers.
 
 ::
 
@@ -21,14 +21,14 @@ web: Any = require("aiohttp.web", "verifiers")
 
 
 class Asked(NamedTuple):
-    """A request, and where its answer goes."""
+    """A request, and the future of its answer."""
 
     body: dict[str, Any]
     answer: asyncio.Future[dict[str, Any]]
 
 
 class AskedModel:
-    """Serves one agent after the other, or many: requests wait in a queue."""
+    """Puts requests of agents into a queue, from which the caller answers them."""
 
     def __init__(self) -> None:
         self._asked: asyncio.Queue[Asked] = asyncio.Queue()
@@ -36,9 +36,9 @@ class AskedModel:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
-        """Listen on a free port of the loopback interface; gives the base address.
+        """Listen on a free port of the loopback interface; yield the base address.
 
-        A secret in the address keeps other users of this machine out.
+        The address contains a secret, so that other users of this machine have no access.
         """
         secret = secrets.token_urlsafe(16)
         app = web.Application(client_max_size=2**28)
@@ -68,16 +68,16 @@ class AskedModel:
         finally:
             self._unanswered.discard(asked.answer)
         reason = "tool_calls" if message.get("tool_calls") else "stop"
-        told = {"id": secrets.token_hex(8), "created": 0, "model": str(body.get("model"))}
+        head = {"id": secrets.token_hex(8), "created": 0, "model": str(body.get("model"))}
         if not body.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": reason}
             return web.json_response(
-                {**told, "object": "chat.completion", "choices": [choice], "usage": USAGE}
+                {**head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
             )
         calls = message.get("tool_calls") or []
         delta = {**message, "tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]}
         chunk = {
-            **told,
+            **head,
             "object": "chat.completion.chunk",
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
             "usage": USAGE,
@@ -87,7 +87,7 @@ class AskedModel:
         )
 
 
-# Nobody counts the tokens of a caller.
+# The tokens of the caller's answers are not counted.
 USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 

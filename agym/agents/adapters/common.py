@@ -1,4 +1,4 @@
-"""What the adapters share: environments for synchronous libraries, random states, text.
+"""Code that the adapters share: environments for synchronous libraries, random states, text.
 
 ::
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Step(NamedTuple):
-    """What one environment returns from a step."""
+    """The result of a step of one environment."""
 
     observation: Any
     reward: float
@@ -40,15 +40,15 @@ class Step(NamedTuple):
 
 
 class Seat:
-    """One agym environment for a library that calls ``reset`` and ``step`` and waits.
+    """An agym environment for a library that calls ``reset`` and ``step`` and blocks.
 
-    The environments of all seats live on one event loop in a thread of its own, which starts with
-    the first seat and ends with the last. So thousands of coroutine environments need one thread.
+    The environments of all seats run on one event loop in a separate thread, which starts with the
+    first seat and ends with the last. So thousands of coroutine environments need one thread.
 
     Args:
-        env: What :func:`agym.make_async` takes.
+        env: As for :func:`agym.make_async`.
         options: Options of agym, and keyword arguments for the environment.
-        parse: Turns the text of a model into an action; by default the text is the action.
+        parse: Turns the model's text into an action; by default, the text is the action.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Seat:
         except BaseException:
             _shared.leave()
             raise
-        # Few of these libraries ever close an environment.
+        # Most of these libraries never close an environment.
         self._end = weakref.finalize(self, _close_later, self._envs, self._loop)
 
     @property
@@ -77,19 +77,19 @@ class Seat:
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode and wait for it."""
+        """Start an episode, and wait for the first observation."""
         return _wait(self._open_loop(), self._reset(seed, options))
 
     def step(self, action: Any) -> Step:
-        """Take a step and wait for it."""
+        """Step the environment, and wait for the result."""
         return _wait(self._open_loop(), self._step(action))
 
     async def step_async(self, action: Any) -> Step:
-        """Take a step, from any event loop."""
-        return await asyncio.wrap_future(_begin(self._open_loop(), self._step(action)))
+        """Step the environment, from any event loop."""
+        return await asyncio.wrap_future(_submit(self._open_loop(), self._step(action)))
 
     def close(self) -> None:
-        """Close the environment; idempotent."""
+        """Close the environment. Idempotent."""
         if self._end.detach() is not None:
             try:
                 _wait(self._loop, self._envs.aclose())
@@ -112,7 +112,8 @@ class Seat:
     async def _step(self, action: Any) -> Step:
         if self._parse is not None:
             action = self._parse(action)
-        async with self._turn:  # also where a library begins several steps at once
+        # A library may start several steps at once: the lock runs them one after the other.
+        async with self._turn:
             if self._over:
                 raise UsageError("the episode is over: reset the environment")
             result = await self._envs.step([action])
@@ -131,7 +132,7 @@ async def _open(env: EnvLike, options: Mapping[str, Any]) -> tuple[AsyncEnvs, as
     return await envs, asyncio.Lock()
 
 
-def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Future[T]:
+def _submit(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Future[T]:
     return asyncio.run_coroutine_threadsafe(work, loop)
 
 
@@ -140,19 +141,19 @@ def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
         work.close()
         raise UsageError(
             "an environment that itself steps environments through an adapter would wait for"
-            " itself: give the outer one backend='thread'"
+            " itself: use backend='thread' for the outer one"
         )
-    return _begin(loop, work).result()
+    return _submit(loop, work).result()
 
 
 def _close_later(envs: AsyncEnvs, loop: asyncio.AbstractEventLoop) -> None:
-    """Close what nobody holds any more; a finalizer must not wait."""
+    """Close an environment that is not referenced any more; a finalizer must not block."""
     if loop.is_running():
-        _begin(loop, envs.aclose()).add_done_callback(lambda _: _shared.leave())
+        _submit(loop, envs.aclose()).add_done_callback(lambda _: _shared.leave())
 
 
 class _SharedLoop:
-    """An event loop in a daemon thread, for as long as somebody uses it."""
+    """An event loop in a daemon thread, which runs as long as it has users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -174,7 +175,7 @@ class _SharedLoop:
             return self._loop
 
     def is_here(self) -> bool:
-        """Whether the caller is on this loop's thread, if inside an environment's step."""
+        """Whether this is the loop's thread, so that the caller is inside an environment's step."""
         return self._thread is threading.current_thread()
 
     def leave(self) -> None:
@@ -201,16 +202,16 @@ _shared = _SharedLoop()
 
 
 class OwnRandom:
-    """A state of Python's and NumPy's global generators for each environment.
+    """A separate state of Python's and NumPy's global random generators for an environment.
 
     Text games draw from the generators of the whole process. Environments that take turns would
-    draw from each other's seeds, and forked workers would all draw the same. With this around each
-    call, an episode depends on its seed alone::
+    affect each other's draws, and forked workers would all draw the same numbers. With this around
+    each call, an episode depends only on its seed::
 
         with own_random:
             env.step(action)
 
-    Only one environment of a process is inside at a time.
+    Only one environment of a process can be inside such a block at a time.
     """
 
     def __init__(self) -> None:
@@ -237,7 +238,7 @@ _drawing = threading.Lock()
 
 
 def _get_state() -> tuple[Any, Any]:
-    return random.getstate(), np.random.get_state()  # noqa: NPY002 -- the games use this one
+    return random.getstate(), np.random.get_state()  # noqa: NPY002 -- the games use this generator
 
 
 def _set_state(state: tuple[Any, Any]) -> None:
@@ -246,66 +247,69 @@ def _set_state(state: tuple[Any, Any]) -> None:
 
 
 def check_env_options(
-    options: Mapping[str, Any], parse: Any = None, *, num_envs: str = "the library makes one each"
+    options: Mapping[str, Any],
+    parse: Any = None,
+    *,
+    num_envs: str = "the library makes the environments one by one",
 ) -> None:
     """Check the arguments that agym's environments have in every library.
 
     Args:
-        options: For :func:`agym.make`, which gets the number of environments from the adapter.
+        options: For :func:`agym.make`; the adapter sets the number of environments.
         parse: Turns text into actions.
-        num_envs: Why that number is no option.
+        num_envs: Why ``num_envs`` is not an option, for the message.
 
     Raises:
         UsageTypeError: ``parse`` is not callable, or ``num_envs`` is among the options.
     """
     check_function("parse", parse, "takes the model's text and returns an action, such as int")
     if "num_envs" in options:
-        raise UsageTypeError(f"num_envs={options['num_envs']!r} cannot be given: {num_envs}")
+        raise UsageTypeError(f"num_envs={options['num_envs']!r} isn't an option here: {num_envs}")
 
 
-def check_function(name: str, value: Any, what: str) -> None:
-    """Check an argument that is a function or ``None``.
+def check_function(name: str, value: Any, task: str) -> None:
+    """Check an argument that must be a function or ``None``; ``task`` is for the message.
 
     Raises:
         UsageTypeError: It is something else.
     """
     if value is not None and not callable(value):
-        raise UsageTypeError(f"{name}={value!r} must be a function that {what}, or None")
+        raise UsageTypeError(f"{name}={value!r} must be a function that {task}, or None")
 
 
 def check_new_id(name: str, value: Any, known: Iterable[str], library: str) -> None:
     """Check an id to register.
 
     Raises:
-        UsageError: The id is taken.
-        UsageTypeError: It is no string.
+        UsageError: The id is in use.
+        UsageTypeError: It is not a string.
     """
     if not isinstance(value, str):
         raise UsageTypeError(f"{name}={value!r} must be a string")
     if value in known:
-        raise UsageError(f"{name}={value!r} is registered with {library} already: take another id")
+        raise UsageError(f"{name}={value!r} is already registered with {library}: use another id")
 
 
 def find_spec(env_id: Any, registry: Mapping[str, Any], library: str) -> Any:
-    """Return what a library registered.
+    """Return the entry of a library's registry.
 
     Raises:
-        UsageError: No such id.
-        UsageTypeError: It is no string.
+        UsageError: There is no such id.
+        UsageTypeError: The id is not a string.
     """
     if not isinstance(env_id, str):
-        raise UsageTypeError(f"env_id={env_id!r} must be a string, an id of {library}'s registry")
+        raise UsageTypeError(f"env_id={env_id!r} must be a string, an id in {library}'s registry")
     if env_id in registry:
         return registry[env_id]
     if close := get_close_matches(env_id, registry, n=3):
         hint = f": did you mean {' or '.join(map(repr, close))}?"
     else:
-        hint = f"; among its {len(registry)} are {', '.join(sorted(registry)[:10])}"
+        hint = f"; some of its {len(registry)} ids are {', '.join(sorted(registry)[:10])}"
     raise UsageError(f"env_id={env_id!r} is not registered with {library}{hint}")
 
 
 def task_index(options: Mapping[str, Any] | None, num_tasks: int) -> int | None:
-    """Return the task that ``options={"task": 3}`` of a reset names, ``None`` if it names none.
+    """Return the index of ``options={"task": 3}`` of a reset, ``None`` without a task.
 
     Raises:
         UsageError: There is no such task.
@@ -321,7 +325,7 @@ def task_index(options: Mapping[str, Any] | None, num_tasks: int) -> int | None:
 
 
 def as_text(observation: Any) -> str:
-    """Return an observation as text: a string, the contents of a chat, or ``str`` of the rest."""
+    """Return an observation as text: a string, a chat's contents, or ``str(observation)``."""
     if isinstance(observation, str):
         return observation
     if is_chat(observation):
@@ -330,7 +334,7 @@ def as_text(observation: Any) -> str:
 
 
 def as_chat(observation: Any) -> list[dict[str, Any]]:
-    """Return an observation as messages of a chat; what is no chat is one message of the user."""
+    """Return an observation as messages of a chat: itself, or one message of the user."""
     if is_chat(observation):
         return list(observation)
     return [{"role": "user", "content": as_text(observation)}]

@@ -1,4 +1,4 @@
-"""Conversations of a model with an environment, as tokens: for trainers that want them so.
+"""Conversations of a model with an environment, as tokens for a trainer.
 
 ::
 
@@ -18,16 +18,16 @@ from agym.errors import UsageError
 
 Prompt = str | list[dict[str, Any]]
 
-# Stands for a turn of the model, where a template is applied.
+# A placeholder for the model's turn, when the chat template is applied.
 TURN = "\N{WHITE SQUARE}\N{BLACK SQUARE}\N{WHITE SQUARE}"
 
 
 @dataclass
 class Conversation:
-    """A completion under way: the model's tokens, and the environment's between them."""
+    """An unfinished completion: the tokens of the model and of the environment, in turns."""
 
     prompt_ids: list[int]
-    room: int  # tokens that the completion may have
+    room: int  # maximum number of tokens of the completion
     completion_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     env_mask: list[int] = field(default_factory=list)  # 1 for the model's tokens
@@ -38,18 +38,18 @@ class Conversation:
 
     @property
     def over(self) -> bool:
-        """Whether nothing follows."""
+        """Whether the conversation has ended."""
         return self.terminated or self.truncated
 
-    def add(self, ids: Sequence[int], logprobs: Sequence[float] | None, mine: int) -> None:
-        """Append tokens of the model (``mine`` is 1) or of the environment (0)."""
+    def add(self, ids: Sequence[int], logprobs: Sequence[float] | None, mask: int) -> None:
+        """Append tokens of the model (``mask`` is 1) or of the environment (0)."""
         self.completion_ids += ids
         self.logprobs += logprobs or [0.0] * len(ids)
-        self.env_mask += [mine] * len(ids)
+        self.env_mask += [mask] * len(ids)
 
 
 class Text:
-    """From observations to the tokens that a trainer's model reads."""
+    """Converts observations to tokens for a trainer's model."""
 
     def __init__(self, trainer: Any) -> None:
         self.tokenizer = trainer.processing_class
@@ -72,15 +72,15 @@ class Text:
         return rendered
 
     def reply(self, observation: Any, after: int) -> list[int]:
-        """Return the tokens that follow the last one of the model's turn, before its next."""
+        """Return the tokens between two turns of the model; ``after`` is the token before them."""
         text = f"\n{as_text(observation)}\n"
         if self._chat:
-            # What the template puts behind a turn; it may change what stands before.
+            # Use only the template's text after the turn, since templates may change earlier text.
             turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
-            _, found, text = self._apply([*turns, *as_chat(observation)], False).partition(TURN)
-            if not found:
+            _, turn, text = self._apply([*turns, *as_chat(observation)], False).partition(TURN)
+            if not turn:
                 raise UsageError(
-                    "the tokenizer's chat template drops what the model said: pass another one"
+                    "the tokenizer's chat template drops the model's turns: use another template"
                 )
             if after == self.tokenizer.eos_token_id:
                 text = text.removeprefix(self.tokenizer.eos_token)

@@ -52,7 +52,7 @@ def factory(
     own_random: bool = True,
     **env_kwargs: Any,
 ) -> Callable[[], GemEnv]:
-    """Return a factory of one of GEM's environments, for :func:`agym.make` and its kin.
+    """Return a factory of a GEM environment, for :func:`agym.make` and the functions like it.
 
     Example:
         >>> import agym
@@ -64,24 +64,23 @@ def factory(
         >>> "guess" in agym.run(main())
         True
 
-    Observations and actions are text. An end that GEM calls ``truncated`` is that, also where it is
-    ``terminated`` too.
+    Observations and actions are text. Both flags are GEM's: an episode may end ``terminated`` and
+    ``truncated``.
 
     Args:
-        env_id: An id of GEM's registry.
-        wrappers: Functions that wrap the environment, the innermost first, as those of
-            ``gem.make_vec``.
-        own_random: GEM's games draw from the random generators of the whole process. By default
-            each environment has states of them of its own, so that an episode depends on its seed
-            alone; one environment of a process steps at a time then. Pass ``False`` for
-            environments that wait, for a search or a sandbox, on ``backend="thread"``.
+        env_id: An id in GEM's registry.
+        wrappers: Functions that wrap the environment, the innermost first, as in ``gem.make_vec``.
+        own_random: GEM's games draw from the random generators of the whole process. By default,
+            each environment has separate states of them, so that an episode depends only on its
+            seed; then only one environment of a process steps at a time. Pass ``False`` for
+            environments that wait, for a search or a sandbox, with ``backend="thread"``.
         **env_kwargs: For the environment, as in ``gem.make``.
 
     Returns:
-        A factory that can be pickled if ``wrappers`` can.
+        A factory. It can be pickled if ``wrappers`` can.
 
     Raises:
-        UsageError: No such id.
+        UsageError: There is no such id.
     """
     spec = find_spec(env_id, registration.ENV_REGISTRY, "GEM")
     if not isinstance(wrappers, Sequence) or not all(map(callable, wrappers)):
@@ -90,10 +89,10 @@ def factory(
 
 
 class GemEnv(gymnasium.Env[str, str]):
-    """One of GEM's environments, with Gymnasium's API; made by :func:`factory`.
+    """A GEM environment with Gymnasium's API; made by :func:`factory`.
 
     Attributes:
-        gem_env: GEM's own object, with its wrappers.
+        gem_env: GEM's object, with its wrappers.
     """
 
     def __init__(
@@ -106,14 +105,14 @@ class GemEnv(gymnasium.Env[str, str]):
         self.observation_space = AnySpace()
         self.action_space = AnySpace()
         self._random = OwnRandom() if own_random else nullcontext()
-        # A worker process may lack what the caller's script registered.
+        # A worker process may not have the ids that the caller's script registered.
         registration.ENV_REGISTRY.setdefault(spec.id, spec)
         with self._random:
             self.gem_env = gem.make(spec.id, **env_kwargs)
             for wrapper in wrappers:
                 self.gem_env = wrapper(self.gem_env)
         if isinstance(self.gem_env.unwrapped, multiagent.MultiAgentEnv):
-            raise UsageError(f"{spec.id} has several agents, which agym's API has no place for")
+            raise UsageError(f"{spec.id} has several agents, which agym's API doesn't support")
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -129,7 +128,7 @@ class GemEnv(gymnasium.Env[str, str]):
         return observation, float(reward), bool(terminated), bool(truncated), info
 
     def sample_random_action(self) -> str:
-        """Return a random action, by ``envs.call("sample_random_action")``."""
+        """Return a random action: ``envs.call("sample_random_action")``."""
         with self._random:
             action: str = self.gem_env.sample_random_action()
         return action
@@ -153,9 +152,9 @@ class Env(gem.Env):
         >>> env.close()
 
     Args:
-        env: What :func:`agym.make` takes: an id, a class, a factory; coroutine environments too.
+        env: As for :func:`agym.make`: an id, a class or a factory, also of a coroutine environment.
         parse: Turns a text into an action.
-        seed: Seed of the first reset, if that gets none; ``gem.make_vec`` passes one.
+        seed: Seed of the first reset, if this has none; ``gem.make_vec`` passes it.
         **options: Options of :func:`agym.make_async`, and keyword arguments for the environment.
     """
 
@@ -173,7 +172,7 @@ class Env(gem.Env):
         self._seed = seed
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         if seed is None:
             seed, self._seed = self._seed, None
         return self._seat.reset(seed)
@@ -186,21 +185,24 @@ class Env(gem.Env):
         """Return another environment like this one.
 
         Raises:
-            UsageError: ``same_state``: take :meth:`agym.Envs.snapshot` for that.
+            UsageError: ``same_state`` is true: use :meth:`agym.Envs.snapshot` for that.
         """
         if same_state:
-            raise UsageError("an environment of agym is copied by snapshot() and restore()")
+            raise UsageError(
+                "spawn(same_state=True) doesn't copy an agym environment: use snapshot() and"
+                " restore()"
+            )
         return self._spawn(**{**self._options, **options})
 
     def close(self) -> None:
-        """Close the environment; also done when nobody holds it any more."""
+        """Close the environment; this also happens when it is not referenced any more."""
         self._seat.close()
 
 
 def register(
     env_id: str, env: EnvLike, *, parse: Callable[[str], Any] | None = None, **options: Any
 ) -> None:
-    """Register an agym environment with GEM, whose ``make`` and ``make_vec`` then know it.
+    """Register an agym environment with GEM, for ``gem.make`` and ``gem.make_vec``.
 
     Example:
         >>> import agym, gem
@@ -213,7 +215,7 @@ def register(
     The arguments are those of :class:`Env`.
 
     Raises:
-        UsageError: The id is taken.
+        UsageError: The id is in use.
     """
     check_new_id("env_id", env_id, registration.ENV_REGISTRY, "GEM")
     check_env_options(options, parse, num_envs="pass it to gem.make_vec")
@@ -221,7 +223,7 @@ def register(
 
 
 class VectorEnv(vector.VectorEnv):
-    """Many agym environments with GEM's API of a vector environment.
+    """Many agym environments with the API of GEM's vector environments.
 
     Example:
         >>> import agym
@@ -232,11 +234,12 @@ class VectorEnv(vector.VectorEnv):
         array([1., 1.])
         >>> envs.close()
 
-    They step on agym's backends, all that a call names at once. With GEM's same-step autoreset,
-    which is its default, ``info["final_obs"]`` has the last observation of the episode that ended.
+    They run on agym's backends; all environments of a call step at the same time. With same-step
+    autoreset, which is GEM's default, ``info["final_obs"]`` is the last observation of the episode
+    that ended.
 
     Args:
-        env: What :func:`agym.make` takes.
+        env: As for :func:`agym.make`.
         num_envs: Number of environments.
         parse: Turns a text into an action.
         autoreset_mode: GEM's ``AutoresetMode``, or its value, such as ``"NextStep"``.
@@ -252,7 +255,7 @@ class VectorEnv(vector.VectorEnv):
         autoreset_mode: Any = vector.AutoresetMode.SAME_STEP,
         **options: Any,
     ) -> None:
-        # GEM's own constructor would make an environment for each; agym makes them where they run.
+        # GEM's constructor is not called: it would make all environments in this process.
         check_env_options(options, parse)
         try:
             self.autoreset_mode = vector.AutoresetMode(autoreset_mode)
@@ -269,20 +272,20 @@ class VectorEnv(vector.VectorEnv):
     def reset(
         self, seed: int | Sequence[int] | None = None
     ) -> tuple[Sequence[Any], list[dict[str, Any]]]:
-        """Reset all; environment ``i`` gets ``seed + i``, or ``seed[i]``."""
+        """Reset all environments; environment ``i`` gets ``seed + i``, or ``seed[i]``."""
         return self._envs.reset(seed=seed)
 
     def step(
         self, actions: Sequence[str] | Mapping[int, str]
     ) -> tuple[Sequence[Any], Array, Array, Array, list[dict[str, Any]]]:
-        """Step all, or those that a dict names; results are in the order of the actions."""
-        some = isinstance(actions, Mapping)
-        given = dict(actions) if isinstance(actions, Mapping) else dict(enumerate(actions))
-        ids = sorted(given)
-        texts = [given[i] for i in ids]
+        """Step all environments, or those in a dict; results are in the order of the actions."""
+        by_id = isinstance(actions, Mapping)
+        action_of = dict(actions) if isinstance(actions, Mapping) else dict(enumerate(actions))
+        ids = sorted(action_of)
+        texts = [action_of[i] for i in ids]
         actions = texts if self._parse is None else [self._parse(text) for text in texts]
-        result = self._envs.step(actions, env_ids=ids if some else None)
-        order = [ids.index(i) for i in given]
+        result = self._envs.step(actions, env_ids=ids if by_id else None)
+        order = [ids.index(i) for i in action_of]
         rewards, terminated, truncated = (np.asarray(part)[order] for part in result[1:4])
         observations = [result.observations[k] for k in order]
         return observations, rewards, terminated, truncated, [result.infos[k] for k in order]

@@ -45,7 +45,7 @@ Chat = list[dict[str, Any]]
 def factory(
     env_id: str, tasks: Sequence[Mapping[str, Any]], *, env_config: Any = None, **env_kwargs: Any
 ) -> Callable[[], SkyRLEnv]:
-    """Return a factory of one of SkyRL-Gym's environments, for :func:`agym.make` and its kin.
+    """Return a factory of a SkyRL-Gym environment, for :func:`agym.make` and the functions like it.
 
     Example:
         >>> import agym
@@ -62,21 +62,21 @@ def factory(
         >>> float(agym.run(main()).rewards.sum())
         64.0
 
-    In SkyRL-Gym an environment is one episode of one task. So ``reset`` makes another, of a task
-    that its seed draws, or that ``options={"task": 6}`` names. Observations are chats: ``reset``
-    returns the prompt, ``step`` the messages that follow the action, which is the model's text.
-    SkyRL-Gym tells no limit of turns from another end: all are ``terminated``. The last info has
-    the environment's ``metrics``.
+    In SkyRL-Gym, an environment is one episode of one task. So each ``reset`` makes a new one, for
+    a task that the seed determines, or for ``options={"task": 6}``. Observations are chats:
+    ``reset`` returns the prompt, and ``step`` the messages that follow the action, which is the
+    model's text. SkyRL-Gym does not distinguish a limit of turns from other ends: all are
+    ``terminated``. The last info has the environment's ``metrics``.
 
     Args:
-        env_id: An id of SkyRL-Gym's registry.
-        tasks: Rows of a dataset: the ``prompt``, a chat, and what else the environment takes as its
+        env_id: An id in SkyRL-Gym's registry.
+        tasks: Rows of a dataset: each has a ``prompt``, which is a chat, and the environment's
             ``extras``.
-        env_config: The environment's configuration, if it takes one.
+        env_config: The environment's configuration, if it has one.
         **env_kwargs: Other keyword arguments for the environment.
 
     Raises:
-        UsageError: No such id, or a task lacks its prompt.
+        UsageError: There is no such id, or a task has no prompt.
     """
     spec = find_spec(env_id, registration.registry, "SkyRL-Gym")
     if isinstance(tasks, str | Mapping) or not hasattr(tasks, "__getitem__"):
@@ -85,13 +85,13 @@ def factory(
         raise UsageError("tasks is empty: pass at least one row with a prompt")
     for i, task in enumerate(tasks):
         if not isinstance(task, Mapping) or not is_chat(task.get("prompt")):
-            raise UsageError(f"tasks[{i}] needs a 'prompt', a list of messages of a chat")
+            raise UsageError(f"tasks[{i}] needs a 'prompt', a list of chat messages")
     env_kwargs = {"env_config": env_config, **env_kwargs}
     return partial(SkyRLEnv, spec, tasks, env_kwargs)
 
 
 class SkyRLEnv(gymnasium.Env[Chat, str]):
-    """One of SkyRL-Gym's environments after the other; made by :func:`factory`."""
+    """Plays a new SkyRL-Gym environment in each episode; made by :func:`factory`."""
 
     def __init__(
         self, spec: Any, tasks: Sequence[Mapping[str, Any]], env_kwargs: Mapping[str, Any]
@@ -110,7 +110,7 @@ class SkyRLEnv(gymnasium.Env[Chat, str]):
         task = task_index(options, len(self._tasks))
         if task is None:
             task = int(self.np_random.integers(len(self._tasks)))
-        # Environments change what they get.
+        # A copy, because environments change their arguments.
         row = copy.deepcopy(dict(self._tasks[task]))
         prompt = row.pop("prompt")
         self.close()
@@ -138,9 +138,9 @@ class Env(base.BaseTextEnv):
     """An agym environment with SkyRL-Gym's API; made by :func:`register` and ``skyrl_gym.make``.
 
     A row of SkyRL's dataset may have a ``seed`` and ``options``, for the environment's reset, and
-    ``max_turns``, after which the episode is cut off. A step's ``metadata`` are the environment's
-    info, ``terminated`` and ``truncated``; at the end of an episode, which returns no observations,
-    they have its last one as ``final_observation``.
+    ``max_turns``, after which the episode is truncated. A step's ``metadata`` has the environment's
+    info, ``terminated`` and ``truncated``. The last step of an episode returns no observations; its
+    ``metadata`` has the last observation as ``final_observation``.
     """
 
     def __init__(
@@ -158,14 +158,14 @@ class Env(base.BaseTextEnv):
         self._end = {"terminated": False, "truncated": False}
 
     def init(self, prompt: Chat) -> tuple[Chat, dict[str, Any]]:
-        """Begin the episode; return the prompt, followed by the first observation."""
+        """Start the episode; return the prompt, followed by the first observation."""
         self.turns = 0
         seed, options = self._extras.get("seed"), self._extras.get("options")
         observation, info = self._seat.reset(seed, options)
         return [*prompt, *as_chat(observation)], info
 
     def step(self, action: str) -> Any:
-        """Take a step; return SkyRL-Gym's ``BaseTextEnvStepOutput``."""
+        """Step the environment; return SkyRL-Gym's ``BaseTextEnvStepOutput``."""
         self.turns += 1
         observation, reward, terminated, truncated, info = self._seat.step(action)
         late = self.max_turns is not None and self.turns >= self.max_turns
@@ -194,7 +194,7 @@ class Env(base.BaseTextEnv):
 def register(
     env_id: str, env: EnvLike, *, parse: Callable[[str], Any] | None = None, **options: Any
 ) -> None:
-    """Register an agym environment with SkyRL-Gym, whose ``make`` then knows it.
+    """Register an agym environment with SkyRL-Gym, for ``skyrl_gym.make``.
 
     Example:
         >>> import agym, skyrl_gym
@@ -208,13 +208,13 @@ def register(
 
     Args:
         env_id: The id.
-        env: What :func:`agym.make` takes: an id, a class, a factory; coroutine environments too.
+        env: As for :func:`agym.make`: an id, a class or a factory, also of a coroutine environment.
         parse: Turns a text into an action.
         **options: Options of :func:`agym.make_async`, and keyword arguments for the environment;
-            those of an ``env_config`` of ``skyrl_gym.make`` come after them.
+            the ``env_config`` of ``skyrl_gym.make`` overrides them.
 
     Raises:
-        UsageError: The id is taken.
+        UsageError: The id is in use.
     """
     check_new_id("env_id", env_id, registration.registry, "SkyRL-Gym")
     check_env_options(options, parse)

@@ -50,7 +50,7 @@ def factory(
     own_random: bool = True,
     **env_kwargs: Any,
 ) -> Callable[[], Any]:
-    """Return a factory of a seat in one of TextArena's games, for :func:`agym.make` and its kin.
+    """Return a factory of one player's seat in a TextArena game, for :func:`agym.make`.
 
     Example:
         >>> import agym
@@ -64,25 +64,25 @@ def factory(
         >>> "[Player 1]" in agym.run(main()).observations[63]
         True
 
-    A step is a move of this seat and those of the others until it is this seat's turn again. The
-    reward is TextArena's own, which comes at the end of a game; ``info["rewards"]`` has those of
-    all players then, and ``info["game"]`` what TextArena says of this one, such as the reason.
-    TextArena tells no limit of turns from another end: all are ``terminated``.
+    A step is a move of this player, followed by the moves of the others until it is this player's
+    turn again. The reward is TextArena's, at the end of a game; then ``info["rewards"]`` has the
+    rewards of all players, and ``info["game"]`` is TextArena's info about this player, such as the
+    reason. TextArena does not distinguish a limit of turns from other ends: all are ``terminated``.
 
     Args:
-        env_id: An id of TextArena's registry. Its wrappers decide what an observation is: a text,
-            or a list of messages with ``"-raw"``.
+        env_id: An id in TextArena's registry. Its wrappers determine the observations: texts, or
+            lists of messages for ids with ``"-raw"``.
         players: Number of players, 1 by default, or 2 with an ``opponent``.
-        seat: The player that the actions are of.
+        seat: The player whose actions are passed to ``step``.
         opponent: Plays all other seats: ``opponent(player, observation)`` returns an action. With
-            a coroutine function, such as one that asks an :func:`agym.batched` policy, the games
+            a coroutine function, such as one that calls an :func:`agym.batched` policy, the games
             are coroutine environments, and wait at the same time.
-        own_random: The games draw from the random generators of the whole process. By default each
-            game has states of them of its own, so that it depends on its seed alone.
+        own_random: The games draw from the random generators of the whole process. By default, each
+            game has separate states of them, so that it depends only on its seed.
         **env_kwargs: For the game, as in ``textarena.make``.
 
     Raises:
-        UsageError: No such id, or the seats do not fit.
+        UsageError: There is no such id, or no such seat.
     """
     spec = find_spec(env_id, registration.ENV_REGISTRY, "TextArena")
     check_function("opponent", opponent, "takes (player, observation) and returns an action")
@@ -106,7 +106,7 @@ def _is_coroutine(function: Any) -> bool:
 
 
 class _Game:
-    """The rules that both kinds of environment share."""
+    """The game, which both kinds of environments share."""
 
     def __init__(
         self, spec: Any, players: int, seat: int, own_random: bool, env_kwargs: Mapping[str, Any]
@@ -114,7 +114,7 @@ class _Game:
         self.players = players
         self.seat = seat
         self.random = OwnRandom() if own_random else nullcontext()
-        # A worker process may lack what the caller's script registered.
+        # A worker process may not have the ids that the caller's script registered.
         registration.ENV_REGISTRY.setdefault(spec.id, spec)
         with self.random:
             self.env = textarena.make(spec.id, **env_kwargs)
@@ -123,7 +123,7 @@ class _Game:
     def reset(
         self, seed: int | None
     ) -> Generator[tuple[int, Any], str, tuple[Any, dict[str, Any]]]:
-        """Begin a game; yield the turns of others, and take their actions."""
+        """Start a game; yield the turns of other players, and receive their actions."""
         with self.random:
             self.env.reset(num_players=self.players, seed=seed)
         observation, over = yield from self._others()
@@ -132,7 +132,7 @@ class _Game:
         return observation, {}
 
     def step(self, action: str) -> Generator[tuple[int, Any], str, Result]:
-        """Move; yield the turns of others, and take their actions."""
+        """Move; yield the turns of other players, and receive their actions."""
         with self.random:
             over, info = self.env.step(action=action)
         if over:
@@ -163,9 +163,9 @@ class _Game:
                 return self._last(), True
 
     def _last(self) -> Any:
-        """What this seat sees of a game that is over."""
+        """Return this player's observation of a game that is over."""
         with self.random:
-            self.env.state.current_player_id = self.seat  # nobody moves any more
+            self.env.state.current_player_id = self.seat  # harmless, as there are no more moves
             return self.env.get_observation()[1]
 
 
@@ -182,8 +182,8 @@ class Game(gymnasium.Env[Any, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        begun: tuple[Any, dict[str, Any]] = self._play(self._game.reset(seed))
-        return begun
+        result: tuple[Any, dict[str, Any]] = self._play(self._game.reset(seed))
+        return result
 
     def step(self, action: str) -> Result:
         result: Result = self._play(self._game.step(action))
@@ -201,7 +201,7 @@ class Game(gymnasium.Env[Any, str]):
 
 
 class CoroutineGame:
-    """A seat in a game whose other players are asked by a coroutine; made by :func:`factory`."""
+    """A seat in a game with a coroutine as the opponent; made by :func:`factory`."""
 
     def __init__(self, make: Callable[[], _Game], opponent: Opponent) -> None:
         self._game = make()
@@ -210,17 +210,17 @@ class CoroutineGame:
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin a game."""
-        begun: tuple[Any, dict[str, Any]] = await self._play(self._game.reset(seed))
-        return begun
+        """Start a game."""
+        result: tuple[Any, dict[str, Any]] = await self._play(self._game.reset(seed))
+        return result
 
     async def step(self, action: str) -> Result:
-        """Move, and wait for the others."""
+        """Move, and wait for the other players' moves."""
         result: Result = await self._play(self._game.step(action))
         return result
 
     async def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing: a game has nothing to close."""
 
     async def _play(self, turns: Generator[tuple[int, Any], Any, Any]) -> Any:
         action = None
@@ -233,7 +233,7 @@ class CoroutineGame:
 
 
 class Env(textarena.Env):
-    """An agym environment as a game of TextArena, of one player.
+    """An agym environment as a TextArena game of one player.
 
     Example:
         >>> import agym
@@ -245,11 +245,11 @@ class Env(textarena.Env):
         (0, False)
         >>> env.quit()
 
-    The reward of a game, which ``close()`` returns as TextArena's games do, is the sum of those of
+    As in TextArena, ``close()`` returns the reward of a game, which is the sum of the rewards of
     its steps; the reason is ``"terminated"`` or ``"truncated"``.
 
     Args:
-        env: What :func:`agym.make` takes: an id, a class, a factory; coroutine environments too.
+        env: As for :func:`agym.make`: an id, a class or a factory, also of a coroutine environment.
         parse: Turns a text into an action.
         **options: Options of :func:`agym.make_async`, and keyword arguments for the environment.
     """
@@ -261,9 +261,9 @@ class Env(textarena.Env):
         self._total = 0.0
 
     def reset(self, num_players: int = 1, seed: int | None = None) -> None:
-        """Begin a game."""
+        """Start a game."""
         if num_players != 1:
-            raise UsageError(f"num_players={num_players}: an environment of agym has one player")
+            raise UsageError(f"num_players={num_players}: an agym environment has one player")
         observation, _ = self._seat.reset(seed)
         self._total = 0.0
         self.state = textarena.SinglePlayerState(num_players=1)
@@ -288,14 +288,14 @@ class Env(textarena.Env):
         return over
 
     def quit(self) -> None:
-        """Close the environment, which ``close()`` does not: that ends a game, to begin another."""
+        """Close the environment; in TextArena, ``close()`` only ends a game."""
         self._seat.close()
 
 
 def register(
     env_id: str, env: EnvLike, *, parse: Callable[[str], Any] | None = None, **options: Any
 ) -> None:
-    """Register an agym environment with TextArena, whose ``make`` then knows it.
+    """Register an agym environment with TextArena, for ``textarena.make``.
 
     Example:
         >>> import agym, textarena
@@ -306,10 +306,11 @@ def register(
         True
         >>> game.quit()
 
-    The arguments are those of :class:`Env`. By TextArena's wrapper, a model sees the whole game.
+    The arguments are those of :class:`Env`. TextArena's ``LLMObservationWrapper`` is added, so that
+    a model sees the whole game.
 
     Raises:
-        UsageError: The id is taken.
+        UsageError: The id is in use.
     """
     check_new_id("env_id", env_id, registration.ENV_REGISTRY, "TextArena")
     check_env_options(options, parse)

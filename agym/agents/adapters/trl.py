@@ -22,9 +22,9 @@ Example:
     >>> rollouts = agym.adapters.trl.rollout_func(Guess, parse=int)
     >>> # GRPOTrainer(..., rollout_func=rollouts, reward_funcs=agym.adapters.trl.env_reward)
 
-``environment_class`` gives a model tools, which TRL calls for one completion after the other.
-``rollout_func`` plays all completions of a batch, and their environments step at the same time; so
-it is for environments that wait.
+``environment_class`` provides tools for the model; TRL calls them for one completion after the
+other. ``rollout_func`` plays all completions of a batch, and their environments step at the same
+time; so use it for environments that wait.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ Generate = Callable[[Any, list[list[int]]], tuple[list[list[int]], list[list[flo
 
 
 class Environment:
-    """What ``GRPOTrainer`` makes for each completion; see :func:`environment_class`.
+    """The environment of one completion in ``GRPOTrainer``; see :func:`environment_class`.
 
     Attributes:
         total: Sum of the rewards of this episode.
-        turns: Number of its steps.
-        terminated: Whether it ended by itself.
-        truncated: Whether it was cut off.
-        error: What the environment raised in this episode, or ``None``.
+        turns: Number of steps of this episode.
+        terminated: Whether the episode was terminated.
+        truncated: Whether the episode was truncated.
+        error: The environment's error in this episode, or ``None``.
     """
 
     _env: ClassVar[Any]
@@ -66,35 +66,35 @@ class Environment:
 
     def __init__(self) -> None:
         self._seat = Seat(self._env, self._options)
-        self._begin()
+        self._clear()
         self._made.add(self)
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         self.total = 0.0
         self.turns = 0
         self.terminated = self.truncated = False
         self.error: AgymError | None = None
 
     def reset(self, **row: Any) -> str:
-        """Begin an episode; TRL appends the observation to the last message of the prompt."""
-        self._begin()
+        """Start an episode; TRL appends the observation to the last message of the prompt."""
+        self._clear()
         observation, _ = self._seat.reset(row.get("seed"), row.get("options"))
         return as_text(observation)
 
     def get_reward(self) -> float | None:
-        """Return the sum of the rewards; ``None``, which TRL leaves out, after an error."""
+        """Return the sum of the rewards; after an error ``None``, which TRL ignores."""
         return None if self.error is not None else self.total
 
     @classmethod
     def close_all(cls) -> None:
-        """Close all that were made; TRL closes none."""
+        """Close all environments of this class, because TRL does not."""
         for environment in list(cls._made):
             environment._seat.close()
 
     async def _act(self, action: Any) -> str:
         try:
             step = await self._seat.step_async(action)
-        except UsageError:  # of the model, which reads it
+        except UsageError:  # a mistake of the model, which TRL reports to it
             raise
         except AgymError as error:
             self.error = self.error or error
@@ -106,7 +106,7 @@ class Environment:
 
 
 def step(action: str) -> str:
-    """Take an action in the environment, and read what follows.
+    """Take an action in the environment, and read the result.
 
     Args:
         action: The action.
@@ -121,7 +121,7 @@ def environment_class(
     name: str = "Environment",
     **options: Any,
 ) -> type[Environment]:
-    """Return a class for ``GRPOTrainer(environment_factory=...)``, whose tools step an environment.
+    """Return a class for ``GRPOTrainer(environment_factory=...)``; its tools step an environment.
 
     Example:
         >>> import agym, asyncio
@@ -140,74 +140,74 @@ def environment_class(
         1.0
         >>> Environment.close_all()
 
-    Each function of ``tools`` becomes a method with its name, arguments and docstring, which TRL
-    describes to the model. What the function returns is the action of a step; the model is given
-    the observation. Without ``tools`` there is one, ``step(action: str)``. Tools are coroutines: a
-    trainer that runs rollouts concurrently has all of them wait at the same time.
+    Each function in ``tools`` becomes a method with the same name, parameters and docstring, which
+    TRL describes to the model. The function's result is the action of a step; the model receives
+    the observation. By default, there is one tool, ``step(action: str)``. Tools are coroutines: in
+    a trainer that runs rollouts concurrently, they wait at the same time.
 
-    The columns ``seed`` and ``options`` of TRL's dataset go to the environment's reset, so that
-    all completions of a row play the same task. The reward of an episode is the sum of its steps',
-    0 if the model took none. If the environment raises, the model reads the error, and the
-    completion has no reward: TRL leaves it out.
+    The columns ``seed`` and ``options`` of TRL's dataset are passed to the environment's reset, so
+    that all completions of a row play the same task. The reward of an episode is the sum of the
+    rewards of its steps, 0 without steps. If the environment raises, the model receives the error,
+    and TRL ignores the completion's reward.
 
     Args:
-        env: What :func:`agym.make_async` takes: an id, a class, a factory.
+        env: As for :func:`agym.make_async`: an id, a class or a factory.
         tools: Functions with annotations and a docstring in Google's style.
         name: Name of the class, under which TRL logs the reward.
         **options: Options of :func:`agym.make_async`, and keyword arguments for the environment.
 
     Returns:
-        A subclass of :class:`Environment`; ``close_all()`` closes what the trainer made of it.
+        A subclass of :class:`Environment`; its ``close_all()`` closes the trainer's environments.
 
     Raises:
-        UsageError: A tool has no docstring, or the name of something else.
+        UsageError: A tool has no docstring, or its name is not allowed.
     """
     check_env_options(options)
     if not isinstance(tools, Sequence) or not all(map(inspect.isroutine, tools)):
         raise UsageTypeError(f"tools={tools!r} must be a list of functions or methods")
     if not tools:
-        raise UsageError("tools is empty: the model needs at least one to act")
+        raise UsageError("tools is empty: the model needs at least one tool")
     methods: dict[str, Any] = {}
     for tool in tools:
         if inspect.iscoroutinefunction(tool):
             raise UsageTypeError(
-                f"the tool {tool.__name__!r} must be a plain `def` that returns the action: what"
-                " waits belongs into the environment's step"
+                f"the tool {tool.__name__!r} must be a plain `def` that returns the action: put"
+                " code that waits into the environment's step"
             )
         if tool.__name__ in methods:
             raise UsageError(f"two tools are named {tool.__name__!r}: rename one")
         if hasattr(Environment, tool.__name__) or tool.__name__.startswith("_"):
             raise UsageError(f"a tool cannot be named {tool.__name__!r}: rename the function")
         if not tool.__doc__:
-            raise UsageError(f"the tool {tool.__name__!r} needs a docstring, for the model")
+            raise UsageError(f"the tool {tool.__name__!r} needs a docstring for the model")
         methods[tool.__name__] = _as_method(tool)
-    own: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "_env": env,
         "_options": options,
         "_made": weakref.WeakSet(),
         "__doc__": None,
     }
     if not isinstance(env, type):
-        own["_env"] = staticmethod(env) if callable(env) else env
-    return type(name, (Environment,), {**own, **methods})
+        attributes["_env"] = staticmethod(env) if callable(env) else env
+    return type(name, (Environment,), {**attributes, **methods})
 
 
 def _as_method(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a coroutine method that steps with what a function returns, and looks like that."""
+    """Return a coroutine method that steps with a function's result, and has its signature."""
 
     async def method(self: Environment, /, *arguments: Any, **keywords: Any) -> str:
         return await self._act(tool(*arguments, **keywords))
 
-    # Resolved here, since the names in them are those of the function's module.
+    # Resolve annotations here, because their names are defined in the function's module.
     hints = {**typing.get_type_hints(tool), "return": str}
     signature = inspect.signature(tool)
-    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    given = [
+    self_parameter = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [
         parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
         for parameter in signature.parameters.values()
     ]
     method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[me, *given], return_annotation=str
+        parameters=[self_parameter, *parameters], return_annotation=str
     )
     method.__annotations__ = hints
     method.__doc__ = tool.__doc__
@@ -217,14 +217,14 @@ def _as_method(tool: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def env_reward(env_reward: list[float | None], **_: Any) -> list[float | None]:
-    """Return the sums of the environments' rewards: the reward function for :func:`rollout_func`.
+    """Return the rewards of the episodes; the reward function for :func:`rollout_func`.
 
     Example:
         >>> import agym
         >>> agym.adapters.trl.env_reward(completions=["a", "b"], env_reward=[1.0, None])
         [1.0, None]
 
-    ``None``, which TRL leaves out, is for an episode that a fault cut off.
+    The reward of an episode that a fault interrupted is ``None``, which TRL ignores.
     """
     return env_reward
 
@@ -238,42 +238,42 @@ def rollout_func(
     generate: Generate | None = None,
     **options: Any,
 ) -> Rollouts:
-    """Return a function for ``GRPOTrainer(rollout_func=...)``, which plays whole conversations.
+    """Return a function for ``GRPOTrainer(rollout_func=...)`` that plays whole conversations.
 
     Example:
         >>> import agym
         >>> with agym.adapters.trl.rollout_func("CartPole-v1", parse=int) as rollouts:
         ...     pass  # GRPOTrainer(..., rollout_func=rollouts, reward_funcs=env_reward).train()
 
-    All completions of a batch are played at once, each in an environment of its own: the trainer
-    generates for all that go on, then all of them step at the same time. The first observation is
-    appended to the prompt, the others follow the model's turns as messages of the user; TRL's
-    ``env_mask`` keeps their tokens out of the loss. A conversation ends with its episode, after
-    ``max_turns``, or where the next observation exceeds ``max_completion_length``; then
-    ``env_truncated`` is true.
+    All completions of a batch are played at once, each in a separate environment: the trainer
+    generates the turns of all unfinished conversations, then their environments step at the same
+    time. The first observation is appended to the prompt; the others follow the model's turns as
+    messages of the user, and TRL's ``env_mask`` excludes their tokens from the loss. A conversation
+    ends with its episode, after ``max_turns``, or when the next observation would exceed
+    ``max_completion_length``; in the last two cases, ``env_truncated`` is true.
 
-    Reward functions are given, for each completion, ``env_reward`` (the sum of the rewards, or
-    ``None`` after a fault that ``on_fault="restart"`` mended), ``env_turns``, ``env_terminated``
-    and ``env_truncated``. Without ``on_fault`` an environment that raises ends the training.
+    For each completion, reward functions receive ``env_reward`` (the sum of the rewards, or
+    ``None`` after a fault that ``on_fault="restart"`` handled), ``env_turns``, ``env_terminated``
+    and ``env_truncated``. Without ``on_fault``, an environment that raises ends the training.
 
     Args:
-        env: What :func:`agym.make` takes: an id, a class, a factory; coroutine environments too.
-        max_turns: The most steps of an episode.
-        parse: Turns the model's text into an action; by default the text is the action.
-        seed: Completions of one prompt play the same task. By default tasks are numbered from this
-            on; a function from the prompt to a seed chooses them.
-        generate: ``generate(trainer, contexts)`` returns the new tokens of each conversation and
-            their log-probabilities, or ``None`` for those; by default as the trainer does itself,
-            with vLLM or without.
+        env: As for :func:`agym.make`: an id, a class or a factory, also of a coroutine environment.
+        max_turns: Maximum number of steps of an episode.
+        parse: Turns the model's text into an action; by default, the text is the action.
+        seed: The seed of the first prompt's task; each further prompt gets the next number. Or a
+            function from a prompt to a seed. All completions of one prompt play the same task.
+        generate: ``generate(trainer, contexts)`` returns the new tokens of each conversation, and
+            their log-probabilities or ``None``; by default, the trainer generates, with or without
+            vLLM.
         **options: Options of :func:`agym.make`, and keyword arguments for the environments.
 
     Returns:
-        The function, which keeps its environments between calls; ``close()`` it, or use ``with``.
+        The function. It keeps its environments between calls; ``close()`` it, or use ``with``.
 
     Raises:
         UsageError: An argument is invalid.
     """
-    check_env_options(options, parse, num_envs="there is one for each completion of a batch")
+    check_env_options(options, parse, num_envs="each completion of a batch has an environment")
     check_function("generate", generate, "takes (trainer, contexts) and returns tokens")
     max_turns = check_count("max_turns", max_turns)
     if not callable(seed):
@@ -285,11 +285,11 @@ def rollout_func(
 def generate_as_trainer(
     trainer: Any, contexts: list[list[int]]
 ) -> tuple[list[list[int]], list[list[float]] | None]:
-    """Generate once for each conversation, in the way that the trainer is configured for."""
-    turn = getattr(trainer, "_generate_single_turn", None)
-    if turn is None:
-        raise UsageError("this release of TRL generates in another way: pass generate=")
-    ids, logprobs = turn(contexts, None, {}, num_generations=1)
+    """Generate once for each conversation, as the trainer is configured."""
+    generate = getattr(trainer, "_generate_single_turn", None)
+    if generate is None:
+        raise UsageError("agym can't generate with this version of TRL: pass generate=")
+    ids, logprobs = generate(contexts, None, {}, num_generations=1)
     return ids, logprobs
 
 
@@ -312,15 +312,15 @@ class Rollouts:
         self._seed = seed
         self._generate = generate
         self._envs: Envs | None = None
-        self._tasks = 0  # that were numbered
+        self._tasks = 0  # number of tasks so far
 
     def __call__(self, prompts: list[Prompt], trainer: Any) -> dict[str, list[Any] | None]:
         """Play one conversation for each prompt."""
         envs = self._enough(len(prompts))
         text = Text(trainer)
-        mine = list(range(len(prompts)))
-        # Of all environments, since there may be more than prompts.
-        observations = envs.reset(seed=self._seeds(prompts, trainer), env_ids=mine).observations
+        ids = list(range(len(prompts)))
+        # The result has all environments, and there may be more environments than prompts.
+        observations = envs.reset(seed=self._seeds(prompts, trainer), env_ids=ids).observations
         games = [
             Conversation(text.prompt(prompt, observation), trainer.max_completion_length)
             for prompt, observation in zip(prompts, observations[: len(prompts)], strict=True)
@@ -334,9 +334,9 @@ class Rollouts:
             new, logprobs = self._generate(trainer, contexts)
             scored = logprobs is not None
             for k, i in enumerate(playing):
-                left = games[i].room - len(games[i].completion_ids)
-                new[k] = new[k][:left]
-                games[i].add(new[k], logprobs[k][:left] if logprobs else None, 1)
+                room = games[i].room - len(games[i].completion_ids)
+                new[k] = new[k][:room]
+                games[i].add(new[k], logprobs[k][:room] if logprobs else None, 1)
             actions: list[Any] = text.tokenizer.batch_decode(new, skip_special_tokens=True)
             if self._parse is not None:
                 actions = [self._parse(action) for action in actions]
@@ -355,7 +355,7 @@ class Rollouts:
         }
 
     def _follow(self, game: Conversation, step: list[Any], text: Text, last: bool) -> None:
-        """Take the result of a step."""
+        """Add the result of a step to a conversation."""
         observation, reward, game.terminated, game.truncated, info = step
         game.turns += 1
         if "fault" in info:
@@ -380,16 +380,16 @@ class Rollouts:
         if callable(self._seed):
             return [self._seed(prompt) for prompt in prompts]
         training = trainer.model.training
-        each = trainer.num_generations if training else trainer.num_generations_eval
+        completions = trainer.num_generations if training else trainer.num_generations_eval
         accelerator = trainer.accelerator
-        # The trainer's processes share the batch in slices of equal length.
+        # Each of the trainer's processes has a slice of the batch, all of the same length.
         first = accelerator.process_index * len(prompts)
-        seeds = [self._seed + self._tasks + (first + i) // each for i in range(len(prompts))]
-        self._tasks += -(-accelerator.num_processes * len(prompts) // each)
+        seeds = [self._seed + self._tasks + (first + i) // completions for i in range(len(prompts))]
+        self._tasks += -(-accelerator.num_processes * len(prompts) // completions)
         return seeds
 
     def close(self) -> None:
-        """Close the environments; another call makes new ones."""
+        """Close the environments; the next call makes new ones."""
         if self._envs is not None:
             self._envs.close()
             self._envs = None

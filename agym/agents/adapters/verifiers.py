@@ -33,7 +33,7 @@ httpx: Any = require("httpx", "verifiers")
 
 
 class EpisodeData(vf.TaskData):
-    """What an episode begins with."""
+    """The data that starts an episode."""
 
     seed: int | None = None
     options: dict[str, Any] | None = None
@@ -58,28 +58,28 @@ class Episodes(vf.Taskset[EpisodeTask, vf.TasksetConfig]):
 
 
 class PlayConfig(vf.EnvConfig):
-    """The player is the model; it needs no container, since it only talks."""
+    """The player is the model, which needs no container."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
 
 class Play(vf.Env[PlayConfig]):
-    """Plays an episode: observations are the user's turns, the model's replies the actions."""
+    """Plays an episode: observations are the user's turns, and actions the model's replies."""
 
     source: ClassVar[tuple[EnvLike, Mapping[str, Any]]]
     parse: ClassVar[Any]  # a function or None
 
     async def run(self, task: EpisodeTask, agents: Any) -> None:
-        """Play until the episode ends, or the model's run."""
+        """Play until the episode ends, or verifiers ends the model's run."""
         env, options = self.source
         total, steps, terminated, truncated = 0.0, 0, False, False
         async with make_async(env, 1, **options) as envs:
-            begun = await envs.reset(seed=task.data.seed, options=task.data.options)
-            observation = begun.observations[0]
+            start = await envs.reset(seed=task.data.seed, options=task.data.options)
+            observation = start.observations[0]
             async with agents.player.interaction(task) as interaction:
                 while not (terminated or truncated):
                     segment = await interaction.turn(as_text(observation))
-                    if segment.terminated:  # by a limit of turns or tokens, say
+                    if segment.terminated:  # for example by a limit of turns or tokens
                         break
                     action = segment.last_reply
                     if self.parse is not None:
@@ -101,11 +101,11 @@ class Play(vf.Env[PlayConfig]):
 
 
 class TalkConfig(vf.HarnessConfig):
-    """Nothing beside what every harness has."""
+    """The configuration that every harness has."""
 
 
 class Talk(vf.Harness[TalkConfig]):
-    """Asks the model once for each turn, from this process: no program, no container, no tools."""
+    """Sends one request per turn to the model, from this process, without containers and tools."""
 
     APPENDS_SYSTEM_PROMPT = True
     SUPPORTS_RESUME = True
@@ -122,9 +122,9 @@ class Talk(vf.Harness[TalkConfig]):
         mcp_urls: dict[str, str],
         data: Any,
     ) -> Any:
-        """Send the conversation to the model; verifiers records what it answers."""
+        """Send the conversation to the model; verifiers records the answer."""
         if mcp_urls:
-            raise UsageError("a conversation has no tools: choose a harness that has")
+            raise UsageError("this harness has no tools: choose another one")
         system, prompt = self.resolve_prompt(data)
         messages = [{"role": "system", "content": system}] if system else []
         if isinstance(prompt, str):
@@ -141,7 +141,7 @@ class Talk(vf.Harness[TalkConfig]):
 
 
 class Classes(NamedTuple):
-    """What a verifiers package exports."""
+    """The classes that a verifiers package exports."""
 
     taskset: type[Episodes]
     env: type[Play]
@@ -164,36 +164,36 @@ def classes(
         >>> taskset.__name__, env.__name__, harness.__name__
         ('Taskset', 'Env', 'Harness')
 
-    A module that is to be verifiers' package, which its evaluations and prime-rl's workers import
-    by name, has two lines::
+    A package for verifiers, which evaluations and prime-rl's workers import by name, is a module
+    with two lines::
 
         Taskset, Env, Harness = agym.adapters.verifiers.classes(MyEnv, tasks=range(1000))
         __all__ = ["Taskset", "Env", "Harness"]
 
-    The observations are the user's turns, the model's replies the actions. The reward of a rollout,
-    ``env_return``, is the sum of its steps' rewards, of those steps that it had, should a limit of
-    turns or tokens end it; its metrics are ``env_steps``, ``env_terminated`` and
-    ``env_truncated``. An environment that raises fails the episode, without a reward. Each rollout
-    has an environment of its own; coroutine environments wait on verifiers' own event loop.
+    Observations are the user's turns, and actions the model's replies. The reward of a rollout,
+    ``env_return``, is the sum of the rewards of its steps, even if a limit of turns or tokens ends
+    the rollout; its metrics are ``env_steps``, ``env_terminated`` and ``env_truncated``. If an
+    environment raises, the episode fails and has no reward. Each rollout has a separate
+    environment; coroutine environments wait on verifiers' event loop.
 
-    The harness asks the model from the process of the evaluation. Choose another one, such as
-    ``--env.player.harness.id null``, where a program is wanted.
+    The harness sends requests to the model from the process of the evaluation. To run a program
+    instead, choose another harness, such as ``--env.player.harness.id null``.
 
     Args:
-        env: What :func:`agym.make_async` takes: an id, a class, a factory.
-        tasks: For each task the seed of its episode, or a dict with ``seed`` and ``options``.
-        parse: Turns the model's text into an action; by default the text is the action.
+        env: As for :func:`agym.make_async`: an id, a class or a factory.
+        tasks: For each task, the seed of its episode, or a dict with ``seed`` and ``options``.
+        parse: Turns the model's text into an action; by default, the text is the action.
         system_prompt: The system prompt of all tasks.
         **options: Options of :func:`agym.make_async`, and keyword arguments for the environment.
 
     Raises:
-        UsageError: A task is neither.
+        UsageError: A task is something else.
     """
-    check_env_options(options, parse, num_envs="verifiers makes one for each rollout")
+    check_env_options(options, parse, num_envs="verifiers makes an environment for each rollout")
     if isinstance(tasks, str | Mapping) or not isinstance(tasks, Iterable):
         raise UsageTypeError(f"tasks={tasks!r} must be a list of tasks, such as range(100)")
-    begins = [_begin(task) for task in tasks]
-    if not begins:
+    starts = [_parse_task(task) for task in tasks]
+    if not starts:
         raise UsageError("tasks is empty: pass at least one seed")
     options = {"autoreset": "disabled", "output": "list", **options}
     player = {
@@ -201,14 +201,14 @@ def classes(
         "parse": None if parse is None else staticmethod(parse),
     }
     return Classes(
-        type("Taskset", (Episodes,), {"tasks": begins, "prompt": system_prompt}),
+        type("Taskset", (Episodes,), {"tasks": starts, "prompt": system_prompt}),
         type("Env", (Play,), player),
         type("Harness", (Talk,), {}),
     )
 
 
 def factory(env: Mapping[str, Any]) -> Callable[[], RolloutEnv]:
-    """Return a factory of verifiers' rollouts as environments, for :func:`agym.make` and its kin.
+    """Return a factory of environments that play verifiers' rollouts, for :func:`agym.make`.
 
     Example:
         >>> import agym
@@ -220,20 +220,20 @@ def factory(env: Mapping[str, Any]) -> Callable[[], RolloutEnv]:
         >>> [message["role"] for message in step.observations[0]]
         ['user', 'assistant', 'user']
 
-    The policy takes the model's place. A coroutine environment is one rollout after the other:
-    ``reset`` begins it, and returns the messages of its first request; an action is the answer, a
-    text or a message with ``tool_calls``; the observation that follows is the next request's
-    messages, and ``info["tools"]`` its tools. When verifiers has scored the rollout, the last step
-    returns the last messages, and as its reward the sum of those of the rollout's trainable traces.
-    ``info`` has ``rewards`` and ``metrics`` by the agents' names, and ``stop``, the reason. A limit
-    of turns or tokens is ``truncated``.
+    The policy answers in place of the model. An episode of the coroutine environment is a rollout:
+    ``reset`` starts it, and returns the messages of the first request to the model. An action is
+    the answer, a text or a message with ``tool_calls``. The next observation is the messages of the
+    next request, and ``info["tools"]`` its tools. The last step returns when verifiers has scored
+    the rollout, with the last messages again; its reward is the sum of the rewards of the rollout's
+    trainable traces. ``info`` has ``rewards`` and ``metrics`` by the agents' names, and ``stop``,
+    the reason. A limit of turns or tokens is ``truncated``.
 
-    The seed draws the task, or ``options={"task": 3}`` names it. A rollout that fails in verifiers
-    raises, and has no reward.
+    The seed determines the task, or ``options={"task": 3}``. If a rollout fails in verifiers, the
+    environment raises.
 
     Args:
-        env: The ``[env]`` block of verifiers' configuration, whose agents run in this process or in
-            the runtimes that it says.
+        env: The ``[env]`` block of verifiers' configuration. Its agents run in this process, or in
+            the runtimes of the configuration.
 
     Raises:
         UsageError: verifiers refuses the configuration, or its taskset is infinite.
@@ -249,12 +249,12 @@ def factory(env: Mapping[str, Any]) -> Callable[[], RolloutEnv]:
     except (ImportError, TypeError, ValueError) as error:
         raise UsageError(f"env={env!r}: {error}") from error
     if not taskset.bounded:
-        raise UsageError(f"env={env!r} has a taskset without end: choose one that has")
+        raise UsageError(f"env={env!r} has an infinite taskset: choose a finite one")
     return partial(RolloutEnv, dict(env))
 
 
 class RolloutEnv:
-    """One rollout of verifiers after the other; made by :func:`factory`."""
+    """Plays a rollout of verifiers in each episode; made by :func:`factory`."""
 
     def __init__(self, env: dict[str, Any]) -> None:
         self._env = vf.load_environment(vf.resolve_env_config(env))
@@ -267,7 +267,7 @@ class RolloutEnv:
     async def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Begin a rollout, and wait for its first request."""
+        """Start a rollout, and wait for its first request."""
         await self.close()
         if seed is not None:
             self._random.seed(seed)
@@ -277,15 +277,15 @@ class RolloutEnv:
         self._model = AskedModel()
         self._rollout = asyncio.create_task(self._play(self._tasks[index]))
         if not await self._next():
-            raise RuntimeError(f"task {index} asked the model nothing: {self._failure()}")
+            raise RuntimeError(f"task {index} sent no request to the model: {self._failure()}")
         return self._messages(), {"task": index, "tools": self._tools()}
 
     async def step(
         self, action: Any
     ) -> tuple[list[dict[str, Any]], float, bool, bool, dict[str, Any]]:
-        """Answer the request, and wait for the next, or for the score."""
+        """Answer the request, and wait for the next one, or for the score."""
         assert self._asked is not None
-        if not self._asked.answer.done():  # the agent may have gone, at a deadline of its own
+        if not self._asked.answer.done():  # the agent may have given up at its own deadline
             self._asked.answer.set_result(as_message(action))
         messages = self._messages()
         if await self._next():
@@ -316,7 +316,7 @@ class RolloutEnv:
             return await self._env.run_episode(task, vf.ModelContext(model="agym", client=client))
 
     async def _next(self) -> bool:
-        """Wait for a request; return whether one came before the rollout's end."""
+        """Wait for a request; return whether one arrived before the end of the rollout."""
         assert self._rollout is not None
         asked = asyncio.create_task(self._model.next())
         try:
@@ -343,7 +343,8 @@ class RolloutEnv:
         return errors[-1].message if errors else "it ended"
 
 
-def _begin(task: Any) -> dict[str, Any]:
+def _parse_task(task: Any) -> dict[str, Any]:
+    """Return a task as a dict of seed and options."""
     if is_integer(task):
         task = {"seed": int(task)}
     if isinstance(task, Mapping) and {*task} <= {"seed", "options"}:
@@ -353,7 +354,7 @@ def _begin(task: Any) -> dict[str, Any]:
 
 
 def register(taskset_id: str, env: EnvLike, **options: Any) -> None:
-    """Make an agym environment known to verifiers in this process, by an id.
+    """Register an agym environment with verifiers, in this process only.
 
     Example:
         >>> import agym, verifiers.v1 as vf
@@ -361,11 +362,10 @@ def register(taskset_id: str, env: EnvLike, **options: Any) -> None:
         >>> vf.load_taskset(vf.TasksetConfig(id="agym-acrobot")).config.id
         'agym-acrobot'
 
-    For scripts, whose ids are not those of installed packages. The arguments are those of
-    :func:`classes`.
+    Use this in scripts, without an installed package. The arguments are those of :func:`classes`.
 
     Raises:
-        UsageError: The id is taken by a module, or cannot be one.
+        UsageError: The id is the name of a module, or not a valid name.
     """
     if not isinstance(taskset_id, str):
         raise UsageTypeError(f"taskset_id={taskset_id!r} must be a string")
@@ -375,13 +375,13 @@ def register(taskset_id: str, env: EnvLike, **options: Any) -> None:
             f"taskset_id={taskset_id!r} must be a name with letters, digits and dashes"
         )
     if name in sys.modules:
-        raise UsageError(f"taskset_id={taskset_id!r}: there is a module {name!r} already")
+        raise UsageError(f"taskset_id={taskset_id!r}: there is already a module {name!r}")
     module = ModuleType(name, f"Made by agym.adapters.verifiers.register({taskset_id!r}, ...).")
-    made = classes(env, **options)
+    exported = classes(env, **options)
     vars(module).update(
-        Taskset=made.taskset,
-        Env=made.env,
-        Harness=made.harness,
+        Taskset=exported.taskset,
+        Env=exported.env,
+        Harness=exported.harness,
         __all__=["Taskset", "Env", "Harness"],
     )
     sys.modules[name] = module

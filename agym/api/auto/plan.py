@@ -1,4 +1,4 @@
-"""``agym.plan``: what ``backend="auto"`` would choose for measured environments, and why."""
+"""``agym.plan``: measures environments, and explains the choice of ``backend="auto"``."""
 
 from __future__ import annotations
 
@@ -26,25 +26,28 @@ from agym.core.planning.sampling import CHEAP_SECONDS, is_trusted
 from agym.core.protocol.arguments import check_count, check_flag
 from agym.errors import UsageError
 
-# For how many seconds a candidate is tried, and for at least how many batches.
+# How many seconds a candidate is tried for, and the minimum number of batches.
 VERIFY_SECONDS = 0.5
 VERIFY_BATCHES = 5
 
 # Random actions are sampled beforehand and reused, so that sampling is not timed.
 ACTION_BATCHES = 16
 
-# Options of :func:`agym.make` that do not affect a plan, or that the plan chooses.
+# Options of :func:`agym.make` that a plan does not depend on, or that it chooses.
 NOT_PLANNED = {
     **dict.fromkeys(
         (name for name in (*OPTION_NAMES, *NESTED) if name not in ("num_envs", "workers")),
-        "it does not change a plan: leave it out",
+        "leave it out, since a plan doesn't depend on it",
     ),
-    "backend": "the plan chooses it: leave it out",
-    **dict.fromkeys(("cluster", "address"), "a plan is for this machine: name backend='ray'"),
-    "overlap": "a plan compares batches alone: where you compute meanwhile, name backend='process'",
+    "backend": "leave it out, since the plan chooses the backend",
+    **dict.fromkeys(("cluster", "address"), "a plan is for this machine, so use backend='ray'"),
+    "overlap": (
+        "a plan assumes that you compute nothing while a batch steps. If you do, use"
+        " backend='process'"
+    ),
 }
 
-OTHER_GAMES = "plays other games from the same seed: choose it with backend='vector'"
+OTHER_GAMES = "plays different games with the same seed; select it with backend='vector'"
 
 
 def plan(
@@ -63,21 +66,21 @@ def plan(
         >>> agym.plan("CartPole-v1", 1).backend
         'serial'
 
-    The environment is constructed once (again only if that takes under 50 ms), reset, and stepped
-    with random actions for some 20 ms. Unless its code is Gymnasium's, ALE's or agym's, this
-    happens in a separate process, which contains crashes and hangs, and in a temporary folder. Its
-    profile is then kept on disk until its code changes, and ``backend="auto"`` uses it. For the
-    prediction see :func:`agym.core.planning.model.predict`, for the rule
-    :mod:`agym.core.planning.choice`.
+    The environment is constructed once (or more often if that takes less than 50 ms), reset, and
+    stepped with random actions for about 20 ms. Unless its code is Gymnasium's, ALE's or agym's,
+    this happens in a separate process and a temporary folder, so that a crash, a hang or a file
+    does no harm. The profile is kept on disk until the environment's code changes, and
+    ``backend="auto"`` uses it. For the prediction see :func:`agym.core.planning.model.predict`, for
+    the choice :mod:`agym.core.planning.choice`.
 
     Args:
         env: As for :func:`make`.
         num_envs: Number of environments, 1 by default; not needed for a list.
         blocking: ``False`` for the async API, whose event loop must not be blocked.
-        workers: Number of workers; ``None`` to choose it too.
-        verify: Also make and step all environments on every candidate, and choose by the measured
-            times, which ``backend="auto"`` uses for a day. Each candidate constructs its own
-            ``num_envs``, some of them in this process.
+        workers: Number of workers; ``None`` to choose it, too.
+        verify: Also run all environments on every candidate, and choose by the measured times,
+            which ``backend="auto"`` uses for a day. Each candidate makes ``num_envs`` environments,
+            some of them in this process.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
     Returns:
@@ -85,12 +88,12 @@ def plan(
 
     Raises:
         UsageError: An argument is invalid; or the environment ended the process that measured it,
-            took too long, or cannot be sent there.
+            took too long, or cannot be sent to another process.
         Exception: The environment raised it.
     """
     check_option_names(env_kwargs, OPTION_NAMES, where="agym.plan", instead=NOT_PLANNED, env=env)
     if is_vector(env):
-        raise UsageError("a VectorEnv runs only on backend='vector': there is no choice")
+        raise UsageError("a VectorEnv runs only with backend='vector': there is no choice to plan")
     check_flag("blocking", blocking)
     check_flag("verify", verify)
     factories = make_factories(env, num_envs, env_kwargs)
@@ -99,40 +102,40 @@ def plan(
     factory = factories[0]
     profile = recall_profile(factory)
     if profile is None:
-        known = is_trusted(factory)
-        profile, file = measure_here(factory) if known else measure_apart(factory)
-        if not known or profile.construction > CHEAP_SECONDS:
+        trusted = is_trusted(factory)
+        profile, file = measure_here(factory) if trusted else measure_apart(factory)
+        if not trusted or profile.construction > CHEAP_SECONDS:
             remember_profile(factory, profile, file)
-    made = plan_for(profile, factories, Requirements(len(factories), workers, blocking), factory)
+    plan = plan_for(profile, factories, Requirements(len(factories), workers, blocking), factory)
     if verify:
-        made = verified(made, factories, workers_wanted=workers is not None)
+        plan = verified(plan, factories, workers_wanted=workers is not None)
     if isinstance(env, str | EnvSpec) and find_spec(env).vector_entry_point is not None:
-        made = _with_native(made, same=len(factories) > 1 and same_games(env, env_kwargs))
-    return made
+        plan = _with_vector(plan, same=len(factories) > 1 and same_games(env, env_kwargs))
+    return plan
 
 
-def _with_native(made: Plan, *, same: bool) -> Plan:
-    """Add the vector environment that an id has; it is chosen if it plays the ``same`` games."""
+def _with_vector(plan: Plan, *, same: bool) -> Plan:
+    """Add the vector environment of an id; choose it if it plays the ``same`` games."""
     vector = Candidate("vector", None, remark="" if same else OTHER_GAMES)
-    made = replace(made, candidates=(*made.candidates, vector))
-    if not same or made.chosen.workers is not None:
-        return made
+    plan = replace(plan, candidates=(*plan.candidates, vector))
+    if not same or plan.chosen.workers is not None:
+        return plan
     why = "vector: it steps all games at once, and plays the same games as single environments."
-    return replace(made, chosen=vector, why=why)
+    return replace(plan, chosen=vector, why=why)
 
 
-def verified(made: Plan, factories: list[Factory], *, workers_wanted: bool) -> Plan:
+def verified(plan: Plan, factories: list[Factory], *, workers_wanted: bool) -> Plan:
     """Try every candidate of a plan that can be chosen, and choose by the measured times."""
-    found = tuple(
-        one if one.backend == "process" and one.remark
-        else replace(one, measured=try_out(SPECS[one.backend](workers=one.workers), factories))
-        for one in made.candidates
+    candidates = tuple(
+        c if c.backend == "process" and c.remark
+        else replace(c, measured=try_out(SPECS[c.backend](workers=c.workers), factories))
+        for c in plan.candidates
     )  # fmt: skip
-    took = {one.name: one.measured for one in found if one.measured is not None}
-    remember_measured(factories[0], len(factories), took)
-    chosen, reason = decide(found, workers_wanted=workers_wanted)
-    why = f"{explain(chosen, found)}. {reason} The prediction was {made.chosen.name}."
-    return replace(made, candidates=found, chosen=chosen, why=why)
+    times = {c.name: c.measured for c in candidates if c.measured is not None}
+    remember_measured(factories[0], len(factories), times)
+    chosen, reason = decide(candidates, workers_wanted=workers_wanted)
+    why = f"{explain(chosen, candidates)}. {reason} The prediction was {plan.chosen.name}."
+    return replace(plan, candidates=candidates, chosen=chosen, why=why)
 
 
 def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
@@ -145,7 +148,7 @@ def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
         times: list[float] = []
         end = time.perf_counter() + VERIFY_SECONDS
         while time.perf_counter() < end or len(times) < VERIFY_BATCHES:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             envs.step(actions[len(times) % ACTION_BATCHES])
-            times.append(time.perf_counter() - begun)
+            times.append(time.perf_counter() - started)
     return median(times[1:])

@@ -1,7 +1,7 @@
 """Measures environments with unknown code in a separate process.
 
-An environment that crashes, hangs or exits while it is stepped at random ends only that process.
-Files that it writes under relative names go to a temporary folder.
+An environment that crashes, hangs or exits under random actions affects only that process. Files
+that it writes with relative paths go to a temporary folder.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from agym.core.planning.profiling import measure, measure_on_loop
 from agym.core.planning.sampling import make_sample, name_of, obstacle
 from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
 
-# How long an environment may take to be made and measured.
+# How many seconds making and measuring an environment may take.
 PROBE_SECONDS = 60.0
 
 
 class Probe(gymnasium.Env[Any, Any]):
-    """Runs in a worker process, and makes the environment there only to measure it."""
+    """Runs in a worker process, where it makes and measures the actual environment."""
 
     observation_space = action_space = spaces.Discrete(1)
 
@@ -44,7 +44,7 @@ class Probe(gymnasium.Env[Any, Any]):
         """Make the environment in a folder and measure it; see :func:`measure_here`."""
         with contextlib.suppress(FileNotFoundError), contextlib.chdir(folder):
             return measure_here(self._factory)
-        return measure_here(self._factory)  # it reads files from the caller's folder
+        return measure_here(self._factory)  # the environment reads files from the caller's folder
 
 
 def measure_here(factory: Factory) -> tuple[Profile, str | None]:
@@ -76,9 +76,9 @@ def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
         Exception: The environment raised it.
     """
     name = name_of(factory)
-    instead = "take a backend by name, for which nothing is measured"
+    instead = "name a backend, so that nothing is measured"
     if why := obstacle([factory]):
-        raise UsageError(f"{name} is measured in a process of its own, which {why}: {instead}")
+        raise UsageError(f"{name} must be measured in a separate process, which {why}: {instead}")
     mode = AutoresetMode.DISABLED
     probes, spec = [partial(Probe, factory)], Process(workers=1)
     backend = open_pool(BackendOptions(probes, mode, spec, track_running=True))
@@ -88,16 +88,16 @@ def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
         with scratch as folder, Envs(engine, "list") as envs:
             ((profile, file),) = envs.call("measure", folder)
     except EnvError as error:
-        own = error.exception
-        raise (own if isinstance(own, Exception) else error) from error
+        exception = error.exception
+        raise (exception if isinstance(exception, Exception) else error) from error
     except StepTimeout as error:
         raise UsageError(
-            f"{name} took more than {PROBE_SECONDS:g} s to be made and measured: {instead}"
+            f"making and measuring {name} took more than {PROBE_SECONDS:g} s: {instead}"
         ) from error
     except WorkerDied as error:
         end = error.signal or f"exit code {error.exitcode}"
         raise UsageError(
-            f"{name} ended its process ({end}) while it was measured there with random actions:"
-            " mend it, or take backend='process' with on_fault='restart'"
+            f"{name} ended its process ({end}) while it was measured with random actions:"
+            " fix it, or use backend='process' with on_fault='restart'"
         ) from error
     return replace(profile, name=name), file

@@ -1,1 +1,1 @@
-"""The options of ``make`` and its relatives."""
+"""The options of ``make``, ``make_async``, ``make_vec`` and the other functions like these."""

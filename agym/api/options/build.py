@@ -48,8 +48,8 @@ def build(
         env_kwargs: Keywords for the environment.
         options: All other options.
         blocking: Whether the caller may block its thread: no event loop runs in it.
-        sample: Makes an environment like these, which ``backend="auto"`` may measure.
-        vector_infos: The caller takes infos of steps in vector form.
+        sample: Makes a similar environment, which ``backend="auto"`` may measure.
+        vector_infos: Whether infos of steps are passed to the caller in Gymnasium's vector form.
 
     Raises:
         UsageError: The environment and the options are incompatible.
@@ -66,11 +66,11 @@ def build(
     track_running = policy.tolerant or policy.record_actions or options.timeout is not None
     learn = None
     if isinstance(spec, Auto):
-        # An id has two factories: only the first environment is checked.
-        one = isinstance(env, str | EnvSpec) or len({*map(id, factories)}) == 1
+        # An id has two factories, with and without Gymnasium's checker.
+        one_kind = isinstance(env, str | EnvSpec) or len({*map(id, factories)}) == 1
         spec, factories, learn = _choose(
             factories, spec, blocking, track_running, sample,
-            same_kind=sample is not None or one, rate_limited=options.rate_limit is not None,
+            same_kind=sample is not None or one_kind, rate_limited=options.rate_limit is not None,
         )  # fmt: skip
     backend = open_pool(
         BackendOptions(
@@ -94,7 +94,7 @@ def build(
 def _spec_for(
     env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any], options: Options
 ) -> BackendSpec:
-    """Return the backend for environments whose kind is known before one is made."""
+    """Return the backend, chosen as far as that is possible without making an environment."""
     spec = options.spec
     if isinstance(spec, Auto) and spec.workers is None:
         if is_coroutine_env(_class_of(env)):
@@ -106,7 +106,7 @@ def _spec_for(
     if not isinstance(spec, Auto):
         raise UsageError(
             f"{_name_of(env)} is a VectorEnv, which"
-            f" backend={spec.name!r} cannot run: take backend='vector'"
+            f" backend={spec.name!r} cannot run: use backend='vector'"
         )
     return Vector(workers=spec.workers)
 
@@ -121,22 +121,22 @@ def _choose(
     same_kind: bool,
     rate_limited: bool,
 ) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
-    # Late imports, because most programs name a backend, and these modules import many others.
+    # Imported here, because only "auto" needs these modules, which import many others.
     from agym.core.planning.choosing import choose_backend, learn_from
     from agym.core.planning.model import Requirements
 
     needs = Requirements(len(factories), spec.workers, blocking, track_running)
-    plan, found = choose_backend(factories, needs, sample)
+    plan, factories_to_use = choose_backend(factories, needs, sample)
     kind = SPECS[plan.backend]
-    # The caller's thread can neither end a step, nor wait for a rate limit while others step. Nor
-    # can it run coroutine environments, which only a measurement of the same kind rules out.
+    # The caller's thread can't interrupt a step, can't wait for a rate limit while workers step,
+    # and can't run coroutine environments, which only a measurement of the same kind rules out.
     known = same_kind and plan.profile is not None and not plan.profile.coroutine
     plain = blocking and not track_running and not rate_limited
     if plan.backend == "process" and plan.workers not in (None, 1) and known and plain:
         kind = ProcessWithCaller
     chosen = kind(workers=plan.workers)
     learn = partial(learn_from, plan, sample or factories[0]) if same_kind else None
-    return chosen, found, learn
+    return chosen, factories_to_use, learn
 
 
 def _limiter(
@@ -146,14 +146,14 @@ def _limiter(
         return None
     if spec.name not in ("serial", "thread", "asyncio", "process"):
         raise UsageError(
-            f"rate_limit= is not for backend={spec.name!r}: use backend='process', 'thread' or"
-            " 'serial', or 'asyncio' for coroutine environments"
+            f"rate_limit= doesn't work with backend={spec.name!r}: use backend='process', 'thread'"
+            " or 'serial', or 'asyncio' for coroutine environments"
         )
     return RateLimiter(rate, number_kinds(factories))
 
 
 def _class_of(env: Any) -> Any:
-    """Return what a factory calls, as far as that is known without calling it."""
+    """Return the class or function behind a factory, as far as known without calling it."""
     return innermost(env[0] if isinstance(env, list | tuple) and env else env)
 
 
@@ -163,31 +163,31 @@ def _name_of(env: Any) -> str:
 
 
 def allows_native(options: Options) -> bool:
-    """Return whether no option needs single environments, or tells their faults apart."""
+    """Return whether a vector environment will do: no option is about single environments."""
     policy = options.fault_policy
     tolerant = policy.tolerant or policy.follow_episodes or options.timeout is not None
     return not (tolerant or options.info_policy.counts or options.rate_limit)
 
 
 def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
-    """Refuse options that need single environments, or another instance of this one."""
+    """Refuse options that need single environments, or a second instance of this one."""
     if infos.counts:
         option = "episode_stats" if infos.episode_stats else "infos='episode'"
         raise UsageError(
-            f"{option} follows single environments, and those of backend='vector' are one"
-            " VectorEnv: put gymnasium.wrappers.vector.RecordEpisodeStatistics over make_vec, or"
-            " VecMonitor over agym.sb3, or take backend='process'"
+            f"{option} follows single environments, but backend='vector' runs one VectorEnv: wrap"
+            " agym.make_vec in gymnasium.wrappers.vector.RecordEpisodeStatistics, wrap agym.sb3's"
+            " in VecMonitor, or use backend='process'"
         )
     if policy.follow_episodes:
         option = "capsule_dir" if policy.capsule_dir is not None else f"retry={policy.retry}"
         option = "on_fault='replay'" if policy.mode == "replay" else option
         raise UsageError(
-            f"{option} plays the episode of one environment again, and those of backend='vector'"
-            " are one VectorEnv: take on_fault='restart' alone, or backend='process'"
+            f"{option} replays the episode of a single environment, but backend='vector' runs one"
+            " VectorEnv: use on_fault='restart' alone, or backend='process'"
         )
     if policy.tolerant and isinstance(env, VectorEnv):
         raise UsageError(
-            f"on_fault={policy.mode!r} makes another {_name_of(env)} in the place of one that"
-            " fails, and this one is made already: pass the class, or a factory that takes"
-            " num_envs="
+            f"on_fault={policy.mode!r} replaces a {_name_of(env)} that fails by a new one, and"
+            " can't make it from an instance: pass the class, or a factory with a num_envs="
+            " parameter"
         )

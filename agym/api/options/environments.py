@@ -46,14 +46,16 @@ def make_factories(env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any
         num_envs = check_count("num_envs", num_envs)
     if isinstance(env, Sequence) and not isinstance(env, str):
         if not env or not all(callable(factory) for factory in env):
-            raise UsageError("a list for env must hold factories: functions that make environments")
+            raise UsageError(
+                "a list for env must consist of factories: functions that make environments"
+            )
         if num_envs not in (None, len(env)):
             raise UsageError(f"num_envs={num_envs} contradicts the list of {len(env)} factories")
         return [partial(factory, **env_kwargs) if env_kwargs else factory for factory in env]
     n = num_envs or 1
     if isinstance(env, str | EnvSpec):
         first = partial(gymnasium.make, find_spec(env), **env_kwargs)
-        # Gymnasium's checker tests the first steps of one environment; the others are alike.
+        # Gymnasium's checker tests the first steps of one environment; the others are the same.
         other = partial(first, **{"disable_env_checker": True, **env_kwargs})
         return [first, *[other] * (n - 1)]
     if not callable(env):
@@ -72,12 +74,12 @@ def is_vector(env: Any) -> bool:
 def make_vector_factories(
     env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any], workers: int | None
 ) -> list[Factory]:
-    """Return the same factory for each environment; it makes as many at once as requested.
+    """Return one factory, repeated per environment; it makes all environments of a worker at once.
 
     Raises:
         UsageError: ``env`` does not make vector environments.
     """
-    # A late import, because few programs have vector environments.
+    # Imported here, because few programs have vector environments.
     from agym.core.hosts.vector.construction import ExistingFactory, VectorFactory
 
     if num_envs is not None:
@@ -86,7 +88,7 @@ def make_vector_factories(
         name = type(env).__name__
         if env_kwargs or workers not in (None, 1) or num_envs not in (None, env.num_envs):
             raise UsageError(
-                f"{name} is made already, with num_envs={env.num_envs}: leave num_envs, workers"
+                f"this {name} was made with num_envs={env.num_envs}: leave num_envs, workers"
                 f" and {', '.join(env_kwargs) or 'other keywords'} out, or pass the class"
             )
         return [ExistingFactory([env])] * env.num_envs
@@ -95,21 +97,20 @@ def make_vector_factories(
         spec = find_spec(env)
         if spec.vector_entry_point is None:
             raise UsageError(
-                f"env={spec.id!r} has no vector_entry_point, which backend='vector' makes: take"
+                f"env={spec.id!r} has no vector_entry_point, which backend='vector' needs: use"
                 " backend='process', 'thread' or 'serial'"
             )
         return [VectorFactory(spec, env_kwargs)] * n
     if not callable(env):
         raise UsageError(
-            f"backend='vector' takes an id, an EnvSpec, a VectorEnv, or one factory of those that"
-            f" takes num_envs=, not {type(env).__name__}: take backend='process' for a list of"
-            " factories"
+            "backend='vector' needs an id, an EnvSpec, a VectorEnv, or a factory with a num_envs="
+            f" parameter, not {type(env).__name__}: use backend='process' for a list of factories"
         )
     factory = VectorFactory(env, env_kwargs)
     if not factory.takes("num_envs"):
         raise UsageError(
-            f"env={env!r} does not take num_envs=, with which backend='vector' makes a VectorEnv:"
-            " add that argument, or take backend='process' for single environments"
+            f"env={env!r} has no num_envs= parameter, with which backend='vector' makes a"
+            " VectorEnv: add it, or use backend='process' for single environments"
         )
     return [factory] * n
 
@@ -117,8 +118,8 @@ def make_vector_factories(
 def same_games(env: EnvLike, env_kwargs: dict[str, Any]) -> TypeIs[str | EnvSpec]:
     """Return whether an id's vector environment plays the same games as single environments.
 
-    Those of agym's rule books do, and their classes say so by ``same_games``. Of others, such as
-    Gymnasium's own CartPole, the same seed gives different games.
+    The classes of agym's rule books do, and have a true ``same_games``. Other vector environments,
+    such as Gymnasium's CartPole, play different games with the same seed.
     """
     if not isinstance(env, str | EnvSpec) or "disable_env_checker" in env_kwargs:
         return False
@@ -134,20 +135,20 @@ def same_games(env: EnvLike, env_kwargs: dict[str, Any]) -> TypeIs[str | EnvSpec
 
 
 def find_spec(env: str | EnvSpec) -> EnvSpec:
-    """Look an id up in this process: workers may lack what the caller's script registered.
+    """Look up an id in this process, because workers may not know ids that a script registered.
 
-    ``env`` is an id as ``gymnasium.make`` takes it: also ``"module:Env-v0"``, where importing the
-    module registers it, or without a version, for the latest one.
+    ``env`` is an id as in ``gymnasium.make``: also ``"module:Env-v0"``, where importing the module
+    registers the id, or without a version, for the latest one.
 
     Raises:
-        UsageError: No such environment; the cause is Gymnasium's own error.
-        MissingExtraError: The package that has it is not installed.
+        UsageError: There is no such environment; the cause is Gymnasium's error.
+        MissingExtraError: The package of the environment is not installed.
     """
     if isinstance(env, EnvSpec):
         return env
     module, colon, name = env.rpartition(":")
     if colon and not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"env={env!r} cannot be found: {module!r} is no name of a module")
+        raise UsageError(f"env={env!r} cannot be found: {module!r} is not the name of a module")
     provider = PROVIDERS.get(name.partition("/")[0])
     package = module
     if not module and provider is not None and name not in registration.registry:
@@ -164,10 +165,9 @@ def find_spec(env: str | EnvSpec) -> EnvSpec:
     except gymnasium.error.Error as error:
         remedy = ""
         if isinstance(error, gymnasium.error.NamespaceNotFound | gymnasium.error.NameNotFound):
-            # The part before a colon is imported.
             remedy = f" If a package registers it, import that first, or pass 'module:{name}'"
             if module:
-                remedy = f" The module {module!r} was imported, and has not registered it"
+                remedy = f" The module {module!r} was imported, but did not register it"
         raise UsageError(f"env={env!r} cannot be found: {error}{remedy}") from error
     return _importing_spec("", {**vars(spec), "module": module}) if module else spec
 
@@ -190,7 +190,7 @@ class ImportingSpec(EnvSpec):
     module: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The module may be importable in this process alone.
+        # The module may be importable in this process only.
         module = self.module if is_importable(self.module) else ""
         return _importing_spec, (module, vars(self))
 

@@ -1,9 +1,9 @@
-"""Checks the names of options: other libraries' names for them, and misspelt ones.
+"""Checks the names of options, and refuses other libraries' names and misspelt ones.
 
-All functions that take options or keywords for an environment check their names here. A keyword
-that is no option goes to the environment, and environments with ``**kwargs`` accept anything:
-``agym.make(MyEnv, n_envs=8)`` would make one environment. So a keyword that resembles an option
-goes to an environment only if its constructor has a parameter of that name.
+Every function with options or keywords for an environment checks their names here. A keyword that
+is not an option is passed to the environment, and environments with ``**kwargs`` accept anything:
+``agym.make(MyEnv, n_envs=8)`` would make one environment. So a keyword that resembles an option is
+passed to an environment only if its constructor has a parameter of that name.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from agym.api.options.environments import EnvLike, find_spec
 from agym.core.hosts.factories import innermost
 from agym.errors import UsageTypeError
 
-_PROCESS = "take backend=agym.backends.Process({}=...)"
-_RAY = "take backend=agym.backends.Ray({}=...)"
-_RECYCLE = "take backend=agym.backends.Process(recycle=agym.Recycle({}=...))"
-_FAULTS = "take on_fault=agym.FaultPolicy({}=...)"
+_PROCESS = "use backend=agym.backends.Process({}=...)"
+_RAY = "use backend=agym.backends.Ray({}=...)"
+_RECYCLE = "use backend=agym.backends.Process(recycle=agym.Recycle({}=...))"
+_FAULTS = "use on_fault=agym.FaultPolicy({}=...)"
 
-# Options of other libraries that people type most: agym's name for each, or what to do instead.
-# Then options that agym had.
+# The most common options of other libraries: agym's name for each, or what to do instead. Then
+# options of earlier versions of agym.
 OTHERS = {
     "n_envs": "num_envs",
     "num_workers": "workers",
@@ -34,15 +34,15 @@ OTHERS = {
     "vec_env_cls": "backend",
     "vectorization_mode": "backend",
     "autoreset_mode": "autoreset",
-    "batch_size": "recv(min_envs=...) gives the environments that are done first",
+    "batch_size": "use recv(min_envs=...), which returns the environments that finish first",
     "wrapper_class": "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))",
-    "env_kwargs": "give the environment's options, and agym's, one by one as keywords",
-    "shared_memory": "observations are in shared memory anyway: leave it out",
-    "spares": "it is gone: wrap the environment as docs/howto/rate_limits.md does, to reset ahead",
+    "env_kwargs": "pass the environment's options, and agym's, one by one as keywords",
+    "shared_memory": "leave it out, since observations are always in shared memory",
+    "spares": "to prepare resets, wrap the environment as docs/howto/rate_limits.md does",
     "fleet": "use rate_limit=, in calls per second",
     "hedge": (
-        "agym makes no step twice. Use timeout= with on_fault= to replace an environment that"
-        " hangs, or send and recv(min_envs=...) to go on without waiting for slow ones"
+        "agym runs each step once. Use timeout= with on_fault= to replace an environment that"
+        " hangs, or send and recv(min_envs=...) to continue without waiting for slow ones"
     ),
 }
 
@@ -58,8 +58,8 @@ NESTED = {
     "replay_limit": _FAULTS.format("'replay', replay_limit"),
     "retry": _FAULTS.format("'restart', retry"),
     "capsule_dir": _FAULTS.format("capsule_dir"),
-    "replan": "running environments do not move to another backend: leave it out",
-    "max_concurrency": "take backend=agym.backends.Asyncio(max_concurrency=...), or Process or Ray",
+    "replan": "leave it out, since running environments don't move to another backend",
+    "max_concurrency": "use backend=agym.backends.Asyncio(max_concurrency=...), or Process or Ray",
     "recycle_episodes": _RECYCLE.format("episodes"),
     "recycle_rss_mb": _RECYCLE.format("rss_mb"),
 }
@@ -67,7 +67,7 @@ NESTED = {
 # Keywords of vector environments such as EnvPool's and ALE's (``backend="vector"``).
 VECTOR_KEYWORDS = frozenset({"autoreset_mode", "batch_size", "num_threads"})
 
-# The similarity at which a keyword is taken for a misspelt option rather than an environment's.
+# A keyword that is at least as similar to an option is treated as a misspelt option.
 MIN_SIMILARITY = 0.91
 
 
@@ -80,15 +80,15 @@ def check_option_names(
     env: EnvLike | None = None,
     is_vector: bool = False,
 ) -> None:
-    """Refuse names that are no options here: another library's, or misspelt ones.
+    """Refuse names that are not options: another library's, or misspelt ones.
 
     Args:
-        names: The names given.
+        names: The names of the caller's keywords.
         options: The names of the options.
-        where: What takes the options, for the message.
-        instead: Options of agym's that are not accepted here, and what to do instead.
-        env: What takes all other keywords; ``None`` if nothing does.
-        is_vector: Whether ``env`` is a vector environment, which may have workers of its own.
+        where: The function or class with these options, for the message.
+        instead: Options of agym that are not accepted here, and what to do instead.
+        env: The environment that gets all other keywords; ``None`` if there is none.
+        is_vector: Whether ``env`` is a vector environment, which may have its own workers.
 
     Raises:
         UsageTypeError: A name is neither an option nor for the environment; it suggests one.
@@ -98,35 +98,40 @@ def check_option_names(
     for name in names:
         if name in known or (is_vector and name in VECTOR_KEYWORDS):
             continue
-        ours, remedy = name, ""
+        option, remedy = name, ""
         if name in OTHERS:
-            ours = OTHERS[name]
-            remedy = f"it is {ours}" if ours in options else ours
+            option = OTHERS[name]
+            if option not in options:
+                remedy = option
+            elif option not in instead:
+                remedy = f"use `{option}`"
         elif name not in instead:
             cutoff = 0.7 if env is None else MIN_SIMILARITY
-            alike = difflib.get_close_matches(name, [*options, *NESTED], 1, cutoff)
-            if env is not None and not alike:
+            similar = difflib.get_close_matches(name, [*options, *NESTED], 1, cutoff)
+            if env is not None and not similar:
                 continue
-            ours = alike[0] if alike else name
-            remedy = f"did you mean {ours!r}?" if alike else f"take {', '.join(known)}"
+            option = similar[0] if similar else name
+            remedy = f"did you mean `{option}`?" if similar else f"use {', '.join(known)}"
         if env is not None and name not in options and _names(env, name, is_vector=is_vector):
             continue
-        remedy = ": ".join(part for part in (remedy, instead.get(ours)) if part)
+        if detail := instead.get(option):
+            remedy = f"{remedy} If so, {detail}" if remedy else detail
         if env is not None and name not in options:
             remedy += (
-                f". If it is for the environment, pass a factory: lambda: {_call(env)}{name}=...)"
+                f"{'' if remedy.endswith('?') else '.'} If it is for the environment, pass a"
+                f" factory: lambda: {_call(env)}{name}=...)"
             )
-        raise UsageTypeError(f"{name} is no option of {where}: {remedy}")
+        raise UsageTypeError(f"`{name}` isn't an {where} option; {remedy}")
 
 
 def _call(env: Any) -> str:
-    """Return how a factory calls an environment, up to its keywords."""
+    """Return the start of a call that makes an environment, up to its keywords."""
     name = getattr(env, "__name__", "")
     return f"{name}(" if name.isidentifier() else "gymnasium.make(..., "
 
 
 def _names(env: Any, keyword: str, *, is_vector: bool) -> bool:
-    """Whether a factory names a keyword, itself or in what it passes keywords on to."""
+    """Whether a factory has a parameter ``keyword``, or passes it on to a base that has it."""
     env = innermost(env)
     if isinstance(env, list | tuple):
         return all(_names(factory, keyword, is_vector=is_vector) for factory in env)
@@ -138,7 +143,7 @@ def _names(env: Any, keyword: str, *, is_vector: bool) -> bool:
         try:
             env = load_env_creator(entry) if isinstance(entry, str) else entry
         except Exception:
-            return True  # the backend raises the error, and names the environment
+            return True  # the backend will raise the error, with the environment's name
     if isinstance(env, type):
         for base in env.__mro__:
             if "__init__" in vars(base):
@@ -149,11 +154,11 @@ def _names(env: Any, keyword: str, *, is_vector: bool) -> bool:
 
 
 def _keywords(function: Any) -> tuple[set[str], bool]:
-    """Return a function's known keywords, and whether it takes any others."""
+    """Return a function's known keywords, and whether it accepts any others."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return set(), False
     by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    passes_on = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
-    return {one.name for one in parameters if one.kind in by_keyword}, passes_on
+    passes_on = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    return {p.name for p in parameters if p.kind in by_keyword}, passes_on

@@ -1,4 +1,4 @@
-"""The options that all functions which make environments share."""
+"""The options that the functions which make environments have in common."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OnFault = FaultMode | FaultPolicy
 
 
 class EnvOptions(TypedDict, total=False):
-    """agym's options for classes whose other arguments are another library's."""
+    """agym's options of classes whose other arguments are another library's."""
 
     workers: int | None
     infos: Infos
@@ -34,7 +34,7 @@ class EnvOptions(TypedDict, total=False):
 
 
 class VecEnvOptions(EnvOptions, total=False):
-    """The same with the backend, for functions that have no parameter for it."""
+    """``EnvOptions`` and the backend, for functions that have no parameter for it."""
 
     backend: BackendLike
 
@@ -87,20 +87,20 @@ class Options:
 
     @property
     def needs_no_engine(self) -> bool:
-        """Whether a vector environment that steps in the caller's thread does all that is asked."""
+        """Whether a vector environment can step in the caller's thread, without an engine."""
         plain = Options(autoreset=self.autoreset)
         return self == plain and self.autoreset_mode is not AutoresetMode.DISABLED
 
 
 # Keywords that are never passed to an environment.
-OPTION_NAMES = ("num_envs", *(one.name for one in fields(Options) if one.init))
+OPTION_NAMES = ("num_envs", *(option.name for option in fields(Options) if option.init))
 
 
 def parse_backend(backend: BackendLike) -> BackendSpec:
-    """Parse ``backend``: a name, or an object of ``agym.backends`` or of a third party's class.
+    """Parse ``backend``: a name, or an object of ``agym.backends`` or of a third-party class.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: It is something else.
     """
     if isinstance(backend, BackendSpec) and (backend.name in SPECS or backend.port is not None):
         return backend
@@ -125,13 +125,13 @@ def with_workers(spec: BackendSpec, workers: int | None) -> BackendSpec:
     """Set the number of workers.
 
     Raises:
-        UsageError: It is no positive integer, or contradicts that of the spec.
+        UsageError: It is not a positive integer, or contradicts the number of the spec.
     """
     if workers is None:
         return spec
     workers = check_count("workers", workers)
     if spec.workers not in (None, workers):
-        raise UsageError(f"workers={workers}, and {spec!r}: give the number of workers once")
+        raise UsageError(f"workers={workers} contradicts {spec!r}: pass the number of workers once")
     return replace(spec, workers=workers)
 
 
@@ -139,5 +139,5 @@ def _info_policy(infos: Any, episode_stats: bool) -> InfoPolicy:
     check_choice("infos", infos, get_args(Infos))
     check_flag("episode_stats", episode_stats)
     if episode_stats and infos == "none":
-        raise UsageError("episode_stats need infos, but infos='none': take infos='episode'")
+        raise UsageError("episode_stats=True needs infos, but infos='none': use infos='episode'")
     return InfoPolicy(infos, episode_stats)

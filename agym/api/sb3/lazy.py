@@ -1,8 +1,8 @@
-"""Keeps torch out of worker processes whose environments only need SB3's ``Monitor``.
+"""Keeps torch out of worker processes whose environments need only SB3's ``Monitor``.
 
 ``import stable_baselines3.common.monitor`` first runs ``stable_baselines3/__init__.py``, which
-imports every algorithm and torch. This takes seconds and some hundred megabytes per worker. This
-module defers such packages until something that they define is used, such as
+imports every algorithm and torch: seconds, and some hundred megabytes, per worker. This module
+defers the code of such packages until one of their names is used, such as
 ``stable_baselines3.PPO``.
 """
 
@@ -23,7 +23,7 @@ class _LaterModule(ModuleType):
     """A package whose submodules can be imported before its own code has run."""
 
     def __getattr__(self, name: str) -> Any:
-        """Run the package's code, because something that it defines is used."""
+        """Run the package's code, because one of its names is used."""
         self.__class__ = ModuleType  # type: ignore[assignment]
         loader: Any = self.__loader__
         loader.exec_module(self)

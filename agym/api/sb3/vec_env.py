@@ -52,9 +52,9 @@ from agym.errors import BusyError, Fault, NothingSentError, UsageError
 # Options of agym's that are not accepted here.
 NOT_HERE = {
     "autoreset": "Stable-Baselines3 resets in the same step",
-    "num_envs": "make_vec_env takes n_envs, and env_fns has a function for each environment",
-    "output": "observations are arrays, as Stable-Baselines3 wants them",
-    "render_mode": "it is for the environment, so it goes into env_kwargs",
+    "num_envs": "make_vec_env has n_envs, and env_fns has one function per environment",
+    "output": "observations are arrays, as Stable-Baselines3 expects them",
+    "render_mode": "it is for the environment, so put it into env_kwargs",
 }
 
 
@@ -82,15 +82,15 @@ class AgymVecEnv(VecEnv):
         Args:
             env_fns: Functions that make the environments.
             start_method: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``.
-                With one, ``backend="auto"`` takes worker processes.
+                If set, ``backend="auto"`` uses worker processes.
             backend: Where environments run; see :func:`agym.make`.
-            sample: Makes an environment like these, which ``backend="auto"`` may step to measure
-                it; ``None`` if none may be stepped before the first ``step``.
+            sample: Makes a similar environment, which ``backend="auto"`` may step to measure it;
+                ``None`` if no environment may be stepped before the first ``step``.
             **options: The other options of :func:`agym.make`, such as ``workers``.
 
         Raises:
             UsageError: An argument is invalid (a ``ValueError``).
-            NotImplementedError: SB3 does not take nested observation spaces.
+            NotImplementedError: The observation space is nested, which SB3 does not support.
             EnvError: A constructor raised.
         """
         factories = [deferring_imports(function) for function in check_functions(env_fns)]
@@ -123,13 +123,13 @@ class AgymVecEnv(VecEnv):
         for key, shape in obs_space_info(space)[1].items():
             if shape is None:
                 where = "" if key is None else f" in {key!r}"
-                raise UsageError(f"SB3 takes no observations without a fixed shape: {space}{where}")
+                raise UsageError(f"SB3 needs observations of a fixed shape, not {space}{where}")
         super().__init__(runner.num_envs, space, runner.single_action_space)
         self.metadata = runner._life.description().metadata
         if not runner._backend.env_groups and len({*self._apply(None, identity)}) < self.num_envs:
             raise UsageError(
-                "the functions in env_fns gave the same environment twice: each call must make a"
-                " new one"
+                "two functions in env_fns returned the same environment: each call must make a new"
+                " one"
             )
         runner._engine.allow_unreset_steps()  # SB3 does not require a reset before the first step
 
@@ -140,13 +140,13 @@ class AgymVecEnv(VecEnv):
 
         Raises:
             EnvError: An environment raised.
-            WorkerDied: A worker ended.
+            WorkerDied: A worker died.
         """
         self._pending = None
-        options = PerEnvOptions({i: given for i, given in enumerate(self._options) if given})
+        options = PerEnvOptions({i: value for i, value in enumerate(self._options) if value})
         try:
             result = self.runner._call(tuple, self.runner._engine.reset, self._seeds, options)
-        finally:  # seeds and options are for this reset, even if it fails
+        finally:  # seeds and options are for this reset only, even if it fails
             self._reset_seeds()
             self._reset_options()
         observations, self.reset_infos = result
@@ -176,14 +176,14 @@ class AgymVecEnv(VecEnv):
         """Wait for the step.
 
         Raises:
-            NothingSentError: There is none.
-            EnvError: An environment raised; several at once are an ``ExceptionGroup`` as well.
+            NothingSentError: No step is pending.
+            EnvError: An environment raised; several errors at once are an ``ExceptionGroup``, too.
             StepTimeout: The deadline passed.
-            WorkerDied: A worker ended.
+            WorkerDied: A worker died.
         """
         ticket = self._pending
         if ticket is None:
-            raise NothingSentError("there is no step to wait for: call step_async() first")
+            raise NothingSentError("no step is pending: call step_async() first")
         self.runner._wait(ticket)
         self._pending = None
         return self._results(ticket.result())
@@ -191,7 +191,7 @@ class AgymVecEnv(VecEnv):
     def _results(self, result: StepResult) -> VecEnvStepReturn:
         observations, rewards, terminated, truncated, infos = result
         dones = terminated | truncated
-        # For a few flags this is twenty times as fast as ``any``.
+        # For a few flags, this test is twenty times as fast as ``any``.
         ended = np.flatnonzero(dones).tolist() if 1 in dones.tobytes() else ()
         for i in ended:
             infos[i] = self._split_info(i, infos[i])
@@ -202,10 +202,10 @@ class AgymVecEnv(VecEnv):
         return observations, rewards.astype(np.float32), dones, infos
 
     def _split_info(self, i: int, info: Info) -> Info:
-        """Split an info into that of the step that ended an episode and that of the reset."""
+        """Return the info of the step that ended an episode; keep the rest as the reset's info."""
         final: Info = info.pop("final_info")
         final["terminal_observation"] = info.pop("final_obs")
-        if isinstance(info.get("fault"), Fault):  # it cut the ended episode off
+        if isinstance(info.get("fault"), Fault):  # the fault ended the episode
             final["fault"] = info.pop("fault")
         self.reset_infos[i] = info
         return final
@@ -219,24 +219,24 @@ class AgymVecEnv(VecEnv):
         return whole if np.array_equal(whole, actions) else actions
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Set the seeds of the next reset: ``seed + i``, or random ones."""
+        """Set the seeds of the next reset: ``seed + i``, or random seeds."""
         if seed is None and self.runner._backend.env_groups:
             # Some vector environments accept no larger seeds.
-            seed = int(np.random.randint(2**30))  # noqa: NPY002 # NumPy's seed governs SB3's too
+            seed = int(np.random.randint(2**30))  # noqa: NPY002 # as SB3, which uses NumPy's seed
         return super().seed(seed)
 
     def set_options(self, options: list[dict[str, Any]] | dict[str, Any] | None = None) -> None:
-        """Set options for the next reset: the same for all, or a list with one entry for each.
+        """Set options for the next reset: the same for all environments, or a list with one each.
 
         Raises:
-            UsageError: The list has another length.
+            UsageError: The list has the wrong length.
         """
         if isinstance(options, list) and len(options) != self.num_envs:
             raise UsageError(f"got {len(options)} options for {self.num_envs} environments")
         super().set_options(options)
 
     def close(self) -> None:
-        """Close all environments and end all workers, by force if necessary. Idempotent."""
+        """Close all environments and stop all workers, by force if necessary. Idempotent."""
         self._pending = None
         self.runner.close()
 
@@ -247,7 +247,7 @@ class AgymVecEnv(VecEnv):
 
     @property
     def backend(self) -> str:
-        """The name of the backend; for ``"auto"``, of the one it chose."""
+        """The name of the backend; with ``backend="auto"``, the one that was chosen."""
         return self.runner.backend
 
     @property
@@ -300,12 +300,13 @@ class AgymVecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of environments or of wrappers around them.
 
-        ``env_method("snapshot")`` takes their states, and ``env_method("restore", snapshot)`` gives
-        each the same and returns their observations; see :meth:`agym.Envs.snapshot`.
+        ``env_method("snapshot")`` returns snapshots, and ``env_method("restore", snapshot)``
+        restores each environment from the same snapshot and returns the observations; see
+        :meth:`agym.Envs.snapshot`.
 
         Raises:
-            AttributeError: An environment does not have it.
-            EnvError: It raised.
+            AttributeError: An environment does not have the method.
+            EnvError: The method raised.
         """
         if method_name in ("snapshot", "restore"):
             ids = [range(self.num_envs)[i] for i in self._get_indices(indices)]
@@ -330,9 +331,10 @@ class AgymVecEnv(VecEnv):
         ids = [all_ids[i] for i in self._get_indices(indices)]  # allows negative indices
         if not ids:
             return []
-        asked = sorted({*ids})
-        answers = self.runner._call(list, self.runner._engine.ask, Call(function, arguments), asked)
-        by_id = dict(zip(asked, answers, strict=True))
+        sorted_ids = sorted({*ids})
+        call = Call(function, arguments)
+        answers = self.runner._call(list, self.runner._engine.ask, call, sorted_ids)
+        by_id = dict(zip(sorted_ids, answers, strict=True))
         return [by_id[i] for i in ids]
 
     def _found(self, name: str, answers: list[Any]) -> list[Any]:

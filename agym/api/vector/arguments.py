@@ -23,10 +23,10 @@ from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
 
-# Options of agym's that AgymVectorEnv does not have.
+# Options of agym that AgymVectorEnv does not have.
 NOT_HERE = {
-    "autoreset": "it is autoreset_mode, as in Gymnasium",
-    "num_envs": "there are as many environments as env_fns has functions",
+    "autoreset": "use `autoreset_mode`, as in Gymnasium",
+    "num_envs": "env_fns has one function per environment",
     "output": "observations are arrays, as in Gymnasium",
 }
 
@@ -41,11 +41,11 @@ def check_functions(env_fns: Any) -> list[Callable[[], Any]]:
     if isinstance(env_fns, str) or not isinstance(env_fns, Iterable):
         raise UsageTypeError(
             f"env_fns must be a list of functions that make environments, not {env_fns!r}: for an"
-            " id, take agym.make_vec, or agym.sb3.make_vec_env"
+            " id, use agym.make_vec or agym.sb3.make_vec_env"
         )
     functions = [*env_fns]
     if not functions:
-        raise UsageError("env_fns is empty: give a function for each environment")
+        raise UsageError("env_fns is empty: pass one function per environment")
     return functions
 
 
@@ -53,7 +53,7 @@ def check_worker(worker: Callable[..., None] | None) -> None:
     """Refuse a worker function.
 
     Raises:
-        UsageError: One is given.
+        UsageError: ``worker`` is not ``None``.
     """
     if worker is None:
         return
@@ -61,8 +61,8 @@ def check_worker(worker: Callable[..., None] | None) -> None:
     if len(parameters) != 8:
         raise UsageError(f"A custom `worker` must accept 8 arguments, not {[*parameters]}")
     raise UsageError(
-        "worker= is Gymnasium's loop around one environment in a process of its own; agym's workers"
-        " run many: leave it out, or stay with AsyncVectorEnv"
+        "worker= is Gymnasium's loop around one environment in its own process, but an agym worker"
+        " runs several: leave it out, or use gymnasium.vector.AsyncVectorEnv"
     )
 
 
@@ -86,7 +86,7 @@ def check_mode(mode: ObservationMode) -> None:
 def with_start_method(backend: BackendLike, option: str, method: Any) -> BackendSpec:
     """Parse ``backend``, and set the start method of its processes from another library's option.
 
-    With a start method, ``backend="auto"`` is worker processes, since nothing else starts any.
+    With a start method, ``backend="auto"`` means worker processes.
 
     Args:
         backend: The ``backend`` option.
@@ -103,32 +103,32 @@ def with_start_method(backend: BackendLike, option: str, method: Any) -> Backend
         spec = Process(workers=spec.workers)
     if not isinstance(spec, Process):
         raise UsageError(
-            f"{option}={method!r} is how worker processes start, and backend={spec.name!r} has"
-            " none: leave it out"
+            f"{option}={method!r} is for worker processes, and backend={spec.name!r} has none:"
+            " leave it out"
         )
     check_start_method(option, method)
     if spec.start_method not in (None, method):
-        raise UsageError(f"{option}={method!r}, and {spec!r}: give the start method once")
+        raise UsageError(f"{option}={method!r} contradicts {spec!r}: pass the start method once")
     return replace(spec, start_method=method)
 
 
-def with_max_concurrency(spec: BackendSpec, workers: int | None, most: Any) -> BackendSpec:
+def with_max_concurrency(spec: BackendSpec, workers: int | None, limit: Any) -> BackendSpec:
     """Set the number of workers, and limit how many environments step at the same time.
 
-    With a limit, ``backend="auto"`` is worker processes, of which it is the number.
+    With a limit, ``backend="auto"`` means worker processes, as many as the limit.
 
     Raises:
-        UsageError: One of them is no positive integer.
+        UsageError: A number is not a positive integer.
     """
     spec = with_workers(spec, workers)
-    if most is None:
+    if limit is None:
         return spec
-    if not isinstance(most, int | np.integer) or isinstance(most, bool):
-        raise UsageError(f"`max_concurrency` must be an integer or None, got {type(most)}.")
-    if most < 1:
-        raise UsageError(f"`max_concurrency` must be a positive or None, got {most}.")
+    if not isinstance(limit, int | np.integer) or isinstance(limit, bool):
+        raise UsageError(f"`max_concurrency` must be an integer or None, got {type(limit)}.")
+    if limit < 1:
+        raise UsageError(f"`max_concurrency` must be a positive or None, got {limit}.")
     if isinstance(spec, Auto):
         spec = Process(workers=spec.workers)
     if isinstance(spec, Process | Thread):
-        return replace(spec, workers=min(int(most), spec.workers or int(most)))
-    return replace(spec, max_concurrency=int(most)) if isinstance(spec, LoopSpec) else spec
+        return replace(spec, workers=min(int(limit), spec.workers or int(limit)))
+    return replace(spec, max_concurrency=int(limit)) if isinstance(spec, LoopSpec) else spec

@@ -1,9 +1,9 @@
 """The Gymnasium API: a ``gymnasium.vector.VectorEnv`` that can replace AsyncVectorEnv.
 
 It follows Gymnasium's documentation of vector environments, and raises the same error classes. It
-recovers where AsyncVectorEnv does not: after ``step_wait(timeout)`` has timed out, the next call
-waits for the late step and drops its result; environments that raised can be reset and used again;
-and the options of a reset apply to automatic resets too.
+recovers where AsyncVectorEnv does not: after a timeout of ``step_wait``, the next call waits for
+the late step and drops its result; environments that raised can be reset and used again; and the
+options of a reset apply to automatic resets, too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ HOW_TO_DIFFER = (
 
 
 class AgymVectorEnv(VectorEnv[Any, Any, Any]):
-    """Environments on any backend of agym, as Gymnasium's vector environment.
+    """Environments on any backend of agym, with the API of Gymnasium's ``AsyncVectorEnv``.
 
     Example:
         >>> import agym, gymnasium
@@ -103,18 +103,18 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
         Args:
             env_fns: Functions that make the environments.
-            shared_memory: Ignored: values of a fixed size are in shared memory, and others, such
-                as those of custom spaces, are pickled.
-            copy: ``False`` for observations that are valid until the next step but one.
-            context: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``. With
-                one, ``backend="auto"`` takes worker processes.
-            daemon: Ignored: worker processes end with this one, and may have children.
-            worker: Must be ``None``: workers run many environments each.
+            shared_memory: Ignored: values of a fixed size are always in shared memory; others, such
+                as values of custom spaces, are pickled.
+            copy: ``False`` for observations that are valid until the second step after theirs.
+            context: How worker processes start: ``"spawn"``, ``"forkserver"`` or ``"fork"``. If
+                set, ``backend="auto"`` uses worker processes.
+            daemon: Ignored: worker processes end with this process, and may have children.
+            worker: Must be ``None``: an agym worker runs several environments.
             observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds), or
-                the batch's space and that of one environment.
+                a tuple of the batch's space and the space of one environment.
             autoreset_mode: What follows an episode's end.
-            max_concurrency: How many environments may step at once; limits ``workers``. With one,
-                ``backend="auto"`` takes worker processes.
+            max_concurrency: How many environments may step at once; limits ``workers``. If set,
+                ``backend="auto"`` uses worker processes.
             backend: Where environments run; see :func:`agym.make`.
             **options: The other options of :func:`agym.make`.
 
@@ -144,7 +144,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return self
 
     def _open(self, engine: Engine, observation_mode: ObservationMode = "same") -> None:
-        # The operation that was begun and not waited for; at most one.
+        # The operation that was started and not waited for; at most one.
         self._pending: list[Ticket] = []
         try:
             self.runner = Envs(engine, "array")
@@ -170,17 +170,17 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self.render_mode = runner.render_mode
         self.single_action_space = runner.single_action_space
         self.action_space = runner.action_space
-        self.single_observation_space = found = runner.single_observation_space
+        self.single_observation_space = env_space = runner.single_observation_space
         self.observation_space = runner.observation_space
         if observation_mode == "different":
             each = runner.get_attr("observation_space")
             self.observation_space = batch_differing_spaces(each)
         elif isinstance(observation_mode, tuple):
             batch, single = observation_mode
-            if not is_space_dtype_shape_equiv(single, found):
+            if not is_space_dtype_shape_equiv(single, env_space):
                 raise SpaceMismatchError(
-                    f"the observation spaces {single}, given as observation_mode, and {found}, of"
-                    " the environments, do not share a common shape and dtype"
+                    f"the observation spaces {single}, given as observation_mode, and {env_space},"
+                    " of the environments, do not share a common shape and dtype"
                 )
             self.observation_space, self.single_observation_space = batch, single
 
@@ -200,22 +200,22 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: Infos | None = None
     ) -> None:
-        """Begin a reset for :meth:`reset_wait`.
+        """Start a reset for :meth:`reset_wait`.
 
         Raises:
             ClosedEnvironmentError: The environments are closed.
-            AlreadyPendingCallError: Another call was begun and not waited for.
-            TypeError: The mask is no boolean array.
+            AlreadyPendingCallError: Another call is pending.
+            TypeError: The mask is not a boolean array.
             ValueError: The seeds or the mask are not one per environment.
         """
         self._start("reset_async", self._engine.reset, seed, options)
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
-        """Wait for the reset that was begun.
+        """Wait for the pending reset.
 
         Raises:
             ClosedEnvironmentError: The environments are closed.
-            NoAsyncCallError: None was begun.
+            NoAsyncCallError: No reset is pending.
             multiprocessing.TimeoutError: ``timeout`` seconds have passed. The result is dropped.
             UsageError: ``timeout`` is not ``None``, and the environments run in this thread.
         """
@@ -239,19 +239,19 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return (*result[:4], self._batch_infos(result.infos))
 
     def step_async(self, actions: Any) -> None:
-        """Begin a step for :meth:`step_wait`.
+        """Start a step for :meth:`step_wait`.
 
         Raises:
             ClosedEnvironmentError: The environments are closed.
-            AlreadyPendingCallError: Another call was begun and not waited for.
+            AlreadyPendingCallError: Another call is pending.
             ValueError: Wrong number, shape or dtype of actions; nothing was sent.
         """
         self._start("step_async", self._engine.step, actions)
 
     def step_wait(self, timeout: float | None = None) -> Steps:
-        """Wait for the step that was begun; see :meth:`step` and :meth:`reset_wait`.
+        """Wait for the pending step; see :meth:`step` and :meth:`reset_wait`.
 
-        A result dropped after a timeout may include the end of an episode.
+        A result that is dropped after a timeout may include the end of an episode.
         """
         result: StepResult[Any] = self._wait("step", timeout)
         return (*result[:4], self._batch_infos(result.infos))
@@ -264,13 +264,13 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return self._wait_now(self.call_wait)
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Begin a call for :meth:`call_wait`; see :meth:`reset_async` for the errors."""
+        """Start a call for :meth:`call_wait`; see :meth:`reset_async` for the errors."""
         if name in ("reset", "step", "close"):
             raise UsageError(f"call({name!r}) would bypass the runner: use {name}()")
         self._start("call_async", self._engine.ask, Call(name, args, kwargs))
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the call that was begun; see :meth:`reset_wait`."""
+        """Wait for the pending call; see :meth:`reset_wait`."""
         return tuple(self._wait("call", timeout))
 
     def render(self) -> tuple[Any, ...]:
@@ -283,25 +283,27 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute; a list or tuple has a value for each environment."""
+        """Set an attribute in every environment; a list or tuple has a value for each."""
         self._check_idle("set_attr")
         _with_own_errors(self.runner.set_attr, name, values)
 
     if not TYPE_CHECKING:  # type checkers report these by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Refuse, and name the call that reads an attribute of the environments.
+            """Refuse, with the call that reads the attribute from the environments.
 
-            It is not looked up there, because libraries classify a vector environment by its
-            attributes: to TorchRL, one with ``get_wrapper_attr`` is a single environment.
+            Unlike :class:`agym.Envs`, do not look it up there: libraries classify a vector
+            environment by its attributes. TorchRL treats an object with ``get_wrapper_attr`` as a
+            single environment.
             """
-            remedy = "" if is_own(self, name) else f": envs.get_attr({name!r}) reads it in each env"
+            call = f"envs.get_attr({name!r})"
+            remedy = "" if is_own(self, name) else f": {call} reads it in every environment"
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of every environment if they have it, or else of this object.
+        """Set an attribute of the environments if they have it, otherwise of this object.
 
-        Attributes that a subclass sets are its own.
+        In a subclass, always set it in this object.
         """
         open_and_plain = type(self) is AgymVectorEnv and "runner" in vars(self)
         if not open_and_plain or is_own(self, name) or not self._set_in_envs(name, value):
@@ -314,7 +316,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property
     def backend(self) -> str:
-        """The name of the backend; for ``"auto"``, of the one it chose."""
+        """The name of the backend; with ``backend="auto"``, the one that was chosen."""
         return self.runner.backend
 
     @property
@@ -331,7 +333,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The environments' random number generators; of those in workers, copies."""
+        """The environments' random number generators; copies for environments in workers."""
         return self.get_attr("np_random")
 
     @property
@@ -343,9 +345,9 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         """Close the environments.
 
         Args:
-            timeout: How long a pending call may take, in seconds; ``None`` for as long as workers
-                may take to close.
-            terminate: Do not wait for what the environments do.
+            timeout: How many seconds to wait for a pending call; ``None`` for the usual time that
+                workers have to close.
+            terminate: Do not wait for environments that are busy.
         """
         if self._pending:
             (ticket,) = self._pending
@@ -353,7 +355,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
                 f"Calling `close` while waiting for a pending call to `{ticket.message.name}` to"
                 " complete."
             )
-            if timeout is not None and not terminate:  # else the grace period of closing applies
+            if timeout is not None and not terminate:  # otherwise closing has its own deadline
                 self.runner._wait(ticket, timeout)
                 terminate = not ticket.done
         self.closed = True  # even if closing raises
@@ -368,7 +370,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             )
 
     def _check_idle(self, method: str) -> None:
-        """Refuse a call while another is pending, and wait for one that was given up."""
+        """Refuse a call while another is pending; wait for a late call that has timed out."""
         self._check_open()
         if self._pending:
             kind = self._pending[0].message.name
@@ -379,7 +381,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self.runner._wait_for_late()
 
     def _start(self, method: str, begin: Callable[..., Ticket], *arguments: Any) -> None:
-        """Begin an operation for :meth:`_wait`, by a method that the caller may have called."""
+        """Start an operation for :meth:`_wait`; ``method`` is its name in error messages."""
         self._check_idle(method)
         self._pending.append(self.runner._begin(begin, *arguments))
 
@@ -387,7 +389,8 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         try:
             return wait()
         finally:
-            self._pending.clear()  # even after Ctrl-C, because the caller cannot wait for it
+            # Also after Ctrl-C: the caller of ``step`` has no pending call to wait for.
+            self._pending.clear()
 
     def _wait(self, kind: str, timeout: float | None) -> Any:
         self._check_open()
@@ -398,9 +401,9 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             )
         if timeout is not None and self.runner._backend.inline is not None:
             raise UsageError(
-                f"{kind}_wait(timeout={timeout!r}) cannot stop waiting, because the environments"
-                f" run in this thread, with backend={self.backend!r}: use backend='thread' or"
-                " backend='process', or leave the timeout out"
+                f"{kind}_wait(timeout={timeout!r}) cannot stop waiting, because with"
+                f" backend={self.backend!r} the environments run in this thread: use"
+                " backend='thread' or backend='process', or leave the timeout out"
             )
         self.runner._wait(ticket, timeout)
         self._pending.clear()
@@ -421,7 +424,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def _with_own_errors(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function; environments' errors are raised as Gymnasium does."""
+    """Call a function, and raise the environments' errors as Gymnasium does."""
     try:
         return function(*arguments)
     except (EnvError, AgymErrorGroup) as error:
@@ -429,22 +432,22 @@ def _with_own_errors(function: Callable[..., T], *arguments: Any) -> T:
 
 
 def _raise_env_error(error: EnvError | AgymErrorGroup) -> NoReturn:
-    """Raise the environment's own error, after logging it as Gymnasium does.
+    """Raise the environment's exception, after logging it as Gymnasium does.
 
-    Unlike the logged text says, the environment is not shut down: it can be used after a reset.
+    Despite Gymnasium's text, the environment is not shut down: it can be reset and used again.
     """
-    group = error.exceptions if isinstance(error, AgymErrorGroup) else [error]
-    raised = [one for one in group if isinstance(one, EnvError)]
-    if len(raised) < len(group):  # a worker died, too, of which Gymnasium has no error
+    errors = error.exceptions if isinstance(error, AgymErrorGroup) else [error]
+    env_errors = [e for e in errors if isinstance(e, EnvError)]
+    if len(env_errors) < len(errors):  # a worker died, too; Gymnasium has no error for that
         raise error
-    for one in raised:
-        logger.error(f"Received the following error from Worker-{one.env_id} - Shutting it down")
-        logger.error("%s", _traceback(one))
+    for e in env_errors:
+        logger.error(f"Received the following error from Worker-{e.env_id} - Shutting it down")
+        logger.error("%s", _traceback(e))
     logger.error("Raising the last exception back to the main process.")
-    own = raised[-1].exception
-    if isinstance(own, Exception) and not isinstance(own, InvalidResult):
-        raise own from error
-    raise raised[-1]
+    exception = env_errors[-1].exception
+    if isinstance(exception, Exception) and not isinstance(exception, InvalidResult):
+        raise exception from error
+    raise env_errors[-1]
 
 
 def _traceback(error: EnvError) -> str:

@@ -52,18 +52,18 @@ def make_vec(
     whose spaces differ, use :class:`AgymVectorEnv` with ``observation_mode="different"``.
 
     Returns:
-        The environments, constructed and ready for ``reset``: an :class:`AgymVectorEnv`. For the id
-        of a rule book, such as ``"agym/CartPole-v1"``, it is the vector environment of
-        :func:`vectorize` itself, which steps all games at once in the caller's thread, unless an
-        option needs more: any ``backend``, ``workers``, ``timeout``, ``on_fault``, ``infos``,
-        ``episode_stats`` or ``rate_limit``, ``autoreset="disabled"``, or ``copy=False``.
+        An :class:`AgymVectorEnv`, ready for ``reset``. For the id of a rule book, such as
+        ``"agym/CartPole-v1"``, the vector environment of :func:`vectorize`, which steps all games
+        at once in the caller's thread, unless you pass ``backend``, ``workers``, ``timeout``,
+        ``on_fault``, ``infos``, ``episode_stats``, ``rate_limit``, ``autoreset="disabled"`` or
+        ``copy=False``.
 
     Raises:
         UsageError: An argument is invalid.
-        Exception: The constructor's own exception.
+        Exception: The constructor raised it.
     """
     if "output" in env_kwargs:
-        raise UsageError("make_vec gives arrays, as Gymnasium does: leave output= out")
+        raise UsageError("make_vec returns arrays, as Gymnasium does: leave output= out")
     options = Options(
         backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault,
         rate_limit,
@@ -71,9 +71,9 @@ def make_vec(
     if options.needs_no_engine and same_games(env, env_kwargs):
         check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=True)
         count = 1 if num_envs is None else check_count("num_envs", num_envs)
-        program: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
+        envs: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
             find_spec(env), count, "vector_entry_point",
             autoreset_mode=options.autoreset_mode, **env_kwargs,
         )  # fmt: skip
-        return program
+        return envs
     return AgymVectorEnv.over(build(env, num_envs, env_kwargs, options, vector_infos=True))

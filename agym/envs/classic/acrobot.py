@@ -12,7 +12,7 @@ from agym.envs.gymnasium_pictures import gymnasium_picture
 
 GYMNASIUM = "gymnasium.envs.classic_control.acrobot:AcrobotEnv"
 
-# Seconds per step; and half and a sixth of it, for the Runge-Kutta method.
+# Seconds per step, with its half and its sixth for the Runge-Kutta method.
 TIME_STEP, HALF_STEP, SIXTH = 0.2, 0.1, 0.2 / 6.0
 
 # Radians per second.
@@ -32,8 +32,8 @@ class Acrobot:
         >>> observations.shape
         (4, 6)
 
-    Action: a torque of -1, 0 or 1 between the links, as 0, 1 or 2. Observation: cosine and sine of
-    the first link's angle, the same of the second's relative to the first, and both angular
+    Action: 0, 1 or 2 for a torque of -1, 0 or 1 between the links. Observation: cosine and sine of
+    the first link's angle, and of the second link's angle relative to the first, and both angular
     velocities, ``float32[6]``. Reward: -1 per step, and 0 when the tip is above the line.
 
     From R. S. Sutton, "Generalization in Reinforcement Learning: Successful Examples Using Sparse
@@ -76,7 +76,7 @@ class Acrobot:
 
 
 def move(state: Any, torque: float) -> None:
-    """Move the links for a step, by the fourth-order Runge-Kutta method.
+    """Move the links by a step, with the fourth-order Runge-Kutta method.
 
     ``a`` to ``d`` are the four evaluations: accelerations ``a1``, ``a2`` at spins ``u1``, ``u2``,
     and so on.
@@ -102,10 +102,10 @@ def accelerations(
 ) -> tuple[float, float]:
     """Return the angular accelerations of both links.
 
-    Both solve the linear equations ``[[3.5 + cos_2, mixed], [mixed, 1.25]] @ accelerations ==
-    [-load_1, load_2]``. Their coefficients are those of Gymnasium for links of mass, length and
-    moment of inertia 1, and ``2.8125 - 0.25 * cos_2 ** 2`` is their determinant. This takes one
-    division instead of four.
+    They solve the linear equations ``[[3.5 + cos_2, mixed], [mixed, 1.25]] @ accelerations ==
+    [-load_1, load_2]``, whose determinant is ``2.8125 - 0.25 * cos_2 ** 2``. The coefficients are
+    Gymnasium's for links of mass, length and moment of inertia 1. This form needs one division
+    instead of four.
     """
     sin_1, cos_1 = math.sin(angle_1), math.cos(angle_1)
     sin_2, cos_2 = math.sin(angle_2), math.cos(angle_2)

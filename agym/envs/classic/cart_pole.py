@@ -16,12 +16,12 @@ GYMNASIUM = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 GRAVITY, FORCE, TIME_STEP = 9.8, 10.0, 0.02
 POLE_MASS, TOTAL_MASS, HALF_LENGTH = 0.1, 1.1, 0.5
 
-# What these come to in the equations of motion.
+# Derived constants of the equations of motion.
 PER_MASS = 1.0 / TOTAL_MASS
 POLE_MOMENT = POLE_MASS * HALF_LENGTH * PER_MASS
 INERTIA, INERTIA_LESS = HALF_LENGTH * 4.0 / 3.0, HALF_LENGTH * POLE_MASS * PER_MASS
 
-# An episode ends beyond these.
+# The limits of position and angle; an episode ends beyond them.
 FARTHEST, STEEPEST = 2.4, 12 * 2 * math.pi / 360
 
 INFINITE = math.inf

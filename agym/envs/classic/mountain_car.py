@@ -98,9 +98,9 @@ class MountainCarContinuous:
     Action: the force, -1 to 1, ``float32[1]``. Observation: position and velocity, ``float32[2]``.
     Reward: 100 at the flag, at position 0.45, minus a tenth of the squared force.
 
-    As in ``gymnasium/envs/classic_control/continuous_mountain_car.py``, the state is of single
-    precision. Gymnasium only rounds it after the first step; here the first position is rounded, so
-    that every state is what the agent has observed.
+    As in ``gymnasium/envs/classic_control/continuous_mountain_car.py``, the state has single
+    precision. Gymnasium does not round the state of the reset; here it is rounded, too, so that
+    every state equals its observation.
     """
 
     state = STATE

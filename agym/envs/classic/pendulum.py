@@ -37,7 +37,7 @@ class Pendulum:
     As in ``gymnasium/envs/classic_control/pendulum.py``.
     """
 
-    # The last torque is only drawn.
+    # The last torque is only for rendering.
     state = np.dtype([("angle", float), ("spin", float), ("torque", float), ("g", float)])
     observation_space = spaces.Box(-HIGH, HIGH, dtype=np.float32)
     action_space = spaces.Box(-STRONGEST, STRONGEST, (1,), np.float32)
@@ -56,7 +56,7 @@ class Pendulum:
         torque = min(max(action[0], -STRONGEST), STRONGEST)
         off = angle - TWO_PI * math.floor((angle + math.pi) * PER_TURN)
         cost = off * off + 0.1 * (spin * spin) + 0.001 * (torque * torque)
-        # Gymnasium multiplies an action in single precision.
+        # Gymnasium multiplies actions in single precision.
         spin += (1.5 * state.g * math.sin(angle) + single(3.0 * torque)) * TIME_STEP
         spin = min(max(spin, -FASTEST), FASTEST)
         state.angle = angle + spin * TIME_STEP

@@ -1,4 +1,4 @@
-"""Single precision, where Gymnasium's arithmetic has it and rewards or flags depend on it."""
+"""Single precision, for arithmetic of Gymnasium that affects rewards or flags."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 def single(value: float) -> float:
     """Return a number rounded to single precision.
 
-    A ``float64`` holds sums and products of two ``float32`` precisely enough that rounding it gives
-    what ``float32`` arithmetic gives.
+    A ``float64`` is precise enough for sums and products of two ``float32``: rounding it equals
+    ``float32`` arithmetic.
     """
-    # numba's float() leaves a float32 as it is.
+    # np.float64, because numba's float() returns a float32 unchanged.
     return float(np.float64(np.float32(value)))

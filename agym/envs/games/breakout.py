@@ -3,7 +3,7 @@
 ::
 
     column  0                                          39
-    row  0  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .   a ceiling above it
+    row  0  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .   the ceiling is above this row
             .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
             =  =  =  =  =  =  =  =  =  =  =  =  =  =  =  =   rows 4 to 9: 20 bricks each,
             =  =  =  =  .  .  .  .  =  =  =  =  =  =  =  =   two cells wide
@@ -11,8 +11,8 @@
             .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
     row 29  .  .  .  .  .  .  .  #  #  #  #  #  #  #  .  .   the paddle
 
-Everything is an integer. The ball moves one row and one or two columns per step; its path is given
-by where it meets the paddle, so whoever computes it never misses.
+All numbers are integers. The ball moves one row and one or two columns per step. Its path depends
+only on where it met the paddle, so a player can compute it.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ EMPTY, PADDLE, BALL, BRICK = 0, 1, 2, 3
 # Actions.
 STAY, LEFT, RIGHT = 0, 1, 2
 
-# A paddle covers `half` columns to both sides of its centre, and moves PACE columns per step. It is
-# HALF with a new ball, and SHORT_HALF once the ball has reached the ceiling. It starts at CENTRE.
+# A paddle covers `half` columns on both sides of its centre, and moves PACE columns per step. Its
+# `half` is HALF for a new ball, and SHORT_HALF once the ball has reached the ceiling. It starts at
+# CENTRE.
 HALF, SHORT_HALF, PACE, CENTRE = 3, 1, 2, WIDTH // 2
 
-# Rows: the first of bricks, where a ball is served, and where it meets the paddle. A served ball
-# takes as many steps to the paddle as the paddle needs to get anywhere.
+# The first row of bricks, the row of a served ball, and the row where the ball meets the paddle. A
+# served ball takes as many steps to the paddle as the paddle needs to reach any column.
 TOP, SERVE_ROW, PADDLE_ROW = 4, 11, HEIGHT - 2
 
-# Rows and columns of bricks, and what bricks are worth, by their row.
+# Numbers of rows and columns of bricks, and the points of a brick by its row.
 ROWS, COLUMNS = 6, 20
 POINTS = np.array([7.0, 7.0, 4.0, 4.0, 1.0, 1.0])
 
-# Bits of a whole row of bricks.
+# The bits of a complete row of bricks.
 FULL_ROW = (1 << COLUMNS) - 1
 
 # Keys by action: letters, and arrows by their number in pygame.
@@ -52,7 +53,7 @@ KEYS: dict[tuple[str | int, ...], int] = {
     ("a",): LEFT, ("d",): RIGHT, (1073741904,): LEFT, (1073741903,): RIGHT,
 }  # fmt: skip
 
-# Colours, as RGB, and letters by the content of a cell; bricks have theirs by row.
+# Colours (RGB) and letters by the content of a cell; each row of bricks has its colour.
 COLORS = np.array(
     [
         (17, 24, 39), (96, 165, 250), (250, 204, 21), (239, 68, 68), (244, 114, 82), (249, 146, 60),
@@ -75,17 +76,17 @@ class Breakout:
 
     Action: 0 stays, 1 moves two cells to the left, 2 to the right. Observation: ``uint8[30, 40]``,
     0 empty, 1 paddle, 2 ball, 3 brick. Reward: the points of a brick that breaks, 7 in the upper
-    two rows, 4 in the next two and 1 in the lower two: 480 for a wall. The game ends without
-    ``lives`` (5), or without bricks when ``walls`` (2) are broken.
+    two rows, 4 in the next two and 1 in the lower two: 480 for a wall. The game ends when all
+    ``lives`` (5) are lost, or all ``walls`` (2) are broken.
 
     - The ball breaks a brick whose cell it enters, and turns back vertically.
-    - From the paddle it flies to the side on which it met it, by two columns per step near the ends
-      of the paddle, and one else. In the middle it keeps its direction.
-    - Once it reaches the ceiling, the paddle shrinks from seven cells to three, until the next
-      ball.
-    - A ball that misses the paddle costs a life, and the next one is served in the same step, from
-      a random column under the bricks.
-    - The second wall appears when the ball meets the paddle, or is served.
+    - The ball leaves the paddle on the side where it met it: two columns per step near the ends of
+      the paddle, otherwise one. In the middle of the paddle, it keeps its direction.
+    - When the ball reaches the ceiling, the paddle shrinks from seven cells to three, until the
+      next ball.
+    - A ball that misses the paddle costs a life. The next ball is served in the same step, from a
+      random column under the bricks.
+    - The next wall appears when the ball meets the paddle, or is served.
     """
 
     state = np.dtype(
@@ -99,7 +100,7 @@ class Breakout:
     observation_space = spaces.Box(0, BRICK, (HEIGHT, WIDTH), np.uint8)
     action_space = spaces.Discrete(3)
     parameters = {"lives": 5, "walls": 2}  # noqa: RUF012
-    max_episode_steps = 20_000  # two walls take 9,000 if no ball is missed
+    max_episode_steps = 20_000  # two walls take 9,000 steps if no ball is missed
     metadata = METADATA
     keys_to_action = KEYS
 
@@ -148,7 +149,7 @@ class Breakout:
 
 def draw_bricks(out: Any, row: int, bricks: int) -> None:
     """Draw a row of bricks, given as bits, on empty cells."""
-    if bricks == FULL_ROW:  # halves the cost of a picture, as most rows are full for long
+    if bricks == FULL_ROW:  # most rows are full most of the time: this halves the cost
         out[row, :] = BRICK
     elif bricks != 0:
         for column in range(WIDTH):
@@ -156,7 +157,7 @@ def draw_bricks(out: Any, row: int, bricks: int) -> None:
 
 
 def moved(paddle: int, half: int, action: int) -> int:
-    """Return a paddle's centre after an action; a side stops it."""
+    """Return a paddle's centre after an action; the sides stop the paddle."""
     if action == LEFT:
         paddle -= PACE
     if action == RIGHT:
@@ -165,7 +166,7 @@ def moved(paddle: int, half: int, action: int) -> int:
 
 
 def serve(state: Any, rng: Any) -> None:
-    """Bring a ball into play, from any column, to either side."""
+    """Serve a ball from a random column to a random side."""
     build_wall(state)
     state.row = SERVE_ROW
     state.fall = 1
@@ -176,7 +177,7 @@ def serve(state: Any, rng: Any) -> None:
 
 
 def build_wall(state: Any) -> None:
-    """Build the next wall, if the last is broken."""
+    """Build the next wall, if all bricks are broken."""
     if state.bricks_left == 0 and state.walls_left > 0:
         state.walls_left -= 1
         state.bricks_left = ROWS * COLUMNS
@@ -186,8 +187,8 @@ def build_wall(state: Any) -> None:
 def fly(state: Any) -> float:
     """Move the ball by a step; return the points of the brick that it breaks, if any.
 
-    Sides are mirrors through the middle of columns 0 and 39, and the ceiling is one through the
-    middle of row 0.
+    The sides reflect the ball at the middle of columns 0 and 39, and the ceiling at the middle of
+    row 0.
     """
     row, column = state.row + state.fall, state.column + state.run
     if column < 0:
@@ -213,7 +214,7 @@ def fly(state: Any) -> float:
 
 
 def meet(state: Any) -> bool:
-    """Return a ball that has come down from the paddle, if it is there; return whether it is."""
+    """Send a ball that has come down back up, if the paddle is there; return whether it is."""
     half = state.half
     offset = state.column - state.paddle
     if abs(offset) > half:
@@ -225,7 +226,7 @@ def meet(state: Any) -> bool:
 
 
 def spun(run: int, offset: int, half: int) -> int:
-    """Return the columns that a ball moves per step after the paddle, given where it met it."""
+    """Return the columns per step of a ball after it met the paddle ``offset`` from the centre."""
     way = 1 if run > 0 else -1
     if offset != 0:
         way = 1 if offset > 0 else -1

@@ -13,7 +13,7 @@ SCALE = 8
 
 
 def draw_cells(cells: Array, mode: str, colors: Array, letters: str) -> Any:
-    """Render a grid, given a colour and a letter for each content of a cell.
+    """Render a grid with a colour or a letter for each content of a cell.
 
     Returns:
         ``uint8[HEIGHT * SCALE, WIDTH * SCALE, 3]``, or, with the mode ``"ansi"``, a line of text

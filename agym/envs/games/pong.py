@@ -1,17 +1,17 @@
-"""Pong on a grid of cells: against a scripted opponent, or one rally of two players.
+"""Pong on a grid of cells: against a scripted opponent, or a rally of two players.
 
 ::
 
     column  0                                          39
-    row  0  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .   a wall above it
+    row  0  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .   a wall is above this row
             #  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
             #  .  .  .  .  o  .  .  .  .  .  .  .  .  .  #
             #  .  .  .  .  .  .  .  .  .  .  .  .  .  .  #   paddles move in columns 0 and 39,
             #  .  .  .  .  .  .  .  .  .  .  .  .  .  .  #   the ball flies in columns 1 to 38
             #  .  .  .  .  .  .  .  .  .  .  .  .  .  .  #
-    row 29  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  #   a wall below it
+    row 29  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  #   a wall is below this row
 
-Everything is an integer.
+All numbers are integers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STAY, UP, DOWN = 0, 1, 2
 # A paddle covers HALF rows above and below its centre, and moves PACE rows per step.
 HALF, PACE = 2, 2
 
-# Limits of a paddle's centre, and its row when a game begins.
+# Limits of a paddle's centre, and its row when a game starts.
 TOP, BOTTOM, CENTRE = HALF, HEIGHT - 1 - HALF, HEIGHT // 2
 
 # Maximum number of rows that the ball moves per step.
@@ -51,10 +51,10 @@ SPAN = 3
 # The skill of an opponent that always pays attention.
 FULL_SKILL = 1 << 16
 
-# Two players that never miss would play for ever.
+# Maximum number of steps: two players that never miss would play forever.
 LIMIT = 10_000
 
-# Keys by action: letters for the left hand, and arrows by their number in pygame.
+# Keys by action: letters for the left player, and arrows (pygame's keycodes) for the right one.
 LETTERS: dict[int, tuple[str | int, ...]] = {STAY: (), UP: ("w",), DOWN: ("s",)}
 ARROWS: dict[int, tuple[str | int, ...]] = {STAY: (), UP: (1073741906,), DOWN: (1073741905,)}
 
@@ -76,9 +76,9 @@ class Pong:
         ((4, 30, 40), dtype('uint8'))
 
     The agent has the right paddle. Action: 0 stays, 1 moves up, 2 moves down. Observation:
-    ``uint8[30, 40]``, 0 empty, 1 paddle, 2 ball. Reward: 1 for a point, -1 for the opponent's. The
-    first side with ``points`` points ends the game. After any other point the ball is served anew
-    in the same step, and paddles stay where they are. Parameters: ``points`` that win (21),
+    ``uint8[30, 40]``, 0 empty, 1 paddle, 2 ball. Reward: 1 for a point, -1 for a point of the
+    opponent. The game ends when a side has ``points`` points. After any other point, the next ball
+    is served in the same step, and the paddles do not move. Parameters: ``points`` to win (21), and
     ``skill``, the probability that the opponent pays attention (0.5).
     """
 
@@ -107,7 +107,7 @@ class Pong:
     def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
         left = STAY
         if state.run < 0:
-            # The numbers of attention count down, and those of serves count up.
+            # Attention uses negative positions of the random stream, and serves positive ones.
             attention = rng.bits_at(-1 - (rng.drawn() >> SPAN))
             skill = int(state.skill * FULL_SKILL + 0.5)
             left = follow(state.row, state.run, state.left, attention, skill)
@@ -134,7 +134,7 @@ class Pong:
             raise ValueError(f"points={points} must be a number of points: 1 or more")
         if not 0 <= skill <= 1:
             raise ValueError(
-                f"skill={skill} must be the opponent's chance to pay attention: from 0 to 1"
+                f"skill={skill} must be the probability that the opponent pays attention, 0 to 1"
             )
 
     @staticmethod
@@ -143,7 +143,7 @@ class Pong:
 
 
 class PongRally:
-    """One rally of Pong, in which both players are agents.
+    """A rally of Pong in which both players are agents.
 
     Example:
         >>> import agym
@@ -161,7 +161,7 @@ class PongRally:
     action_space = spaces.MultiDiscrete([3, 3])
     max_episode_steps = LIMIT
     metadata = METADATA
-    # The left player has w and s, the right one the arrows.
+    # The left player has the keys w and s, the right player the arrows.
     keys_to_action = {  # noqa: RUF012
         LETTERS[left] + ARROWS[right]: np.array([left, right])
         for left, right in product((STAY, UP, DOWN), repeat=2)
@@ -198,19 +198,19 @@ def play(state: Any, left_action: int, right_action: int) -> int:
 def moved(paddle: int, action: int) -> int:
     """Return a paddle's centre after an action.
 
-    The paddle moves two rows up or down, or stays. At a wall it stops, and so moves by one row
-    only, or not at all.
+    The paddle moves two rows up or down, or stays. A wall stops it, so it may move by one row only,
+    or not at all.
     """
-    # Without a branch, which random actions would make a core guess wrong.
+    # Without a branch, because a core cannot predict it for random actions.
     paddle += PACE * ((action == DOWN) - (action == UP))
     return min(max(paddle, TOP), BOTTOM)
 
 
 def folded(row: int) -> int:
-    """Return the row of the ball, given the row it would be in without walls.
+    """Return the row of the ball, given the row in which it would be without walls.
 
-    Walls are mirrors through the middle of rows 0 and 29. A ball that ends a step in row 0 or 29
-    has not been reflected yet: that happens in the next step.
+    Walls reflect the ball at the middle of rows 0 and 29. A ball that ends a step in row 0 or 29 is
+    reflected in the next step.
     """
     if row < 0:
         row = -row
@@ -224,19 +224,19 @@ def fly(
 ) -> tuple[int, int, int, int, int]:
     """Move the ball by a step, after the paddles have moved.
 
-    The ball moves one column towards ``run`` and ``fall`` rows down, reflected at the walls. When
-    it reaches a paddle's neighbouring column, 1 or 38:
+    The ball moves ``run`` columns to the right and ``fall`` rows down; the walls reflect it. When
+    it reaches the column next to a paddle, 1 or 38:
 
-    - If the paddle covers its row, the ball flies back with spin: its ``fall`` grows by the number
-      of rows it is below the paddle's centre, or shrinks by the number it is above, clipped to -3
-      to 3.
-    - Else the other player makes a point and the ball flies no further.
+    - If the paddle covers the ball's row, the ball flies back with spin: ``fall`` grows by the
+      number of rows that the ball is below the paddle's centre, or shrinks by the number that it is
+      above, clipped to -3 to 3.
+    - Otherwise, the other player gets a point.
 
     Args:
         row: Row of the ball.
-        column: Its column.
-        fall: Rows that it moves down per step, -3 to 3.
-        run: Columns that it moves to the right per step, -1 or 1.
+        column: Column of the ball.
+        fall: Rows that the ball moves down per step, -3 to 3.
+        run: Columns that the ball moves to the right per step, -1 or 1.
         left: Row of the left paddle's centre.
         right: Row of the right paddle's centre.
 
@@ -272,8 +272,9 @@ def put_ball(state: Any, rng: Any) -> None:
 def serve(bits: int) -> tuple[int, int, int, int]:
     """Serve a ball from the middle, by random bits; return its row, column, fall and run.
 
-    Both directions, all rows and all seven speeds are equally likely (to one part in some
-    hundreds). The ball takes 18 steps to the paddle, which can reach any row by then.
+    Both directions, all rows and all seven speeds are almost equally likely (the probabilities
+    differ by less than 1 %). The ball takes 18 steps to the paddle, which can reach any row by
+    then.
     """
     run = 1 if bits & 1 else -1
     column = RIGHT_SERVE if run > 0 else LEFT_SERVE
@@ -285,10 +286,10 @@ def serve(bits: int) -> tuple[int, int, int, int]:
 def follow(row: int, run: int, paddle: int, bits: int, skill: int) -> int:
     """Return the action of the scripted opponent, on the left.
 
-    While the ball approaches, the opponent moves towards the ball's current row, without
-    predicting the path; within a row of it, it stays. It also stays while the ball flies away and
-    while it does not pay attention, which happens with probability ``1 - skill / 65536``, for
-    several steps in a row.
+    While the ball approaches, the opponent moves towards the ball's current row, without predicting
+    the path; it stays if it is within one row. It also stays while the ball flies away, and while
+    it does not pay attention, which happens with probability ``1 - skill / 65536``, for several
+    steps in a row.
     """
     if run > 0 or (bits & 0xFFFF) >= skill:
         return STAY
@@ -300,7 +301,7 @@ def follow(row: int, run: int, paddle: int, bits: int, skill: int) -> int:
 
 
 def draw(state: Any, cells: Any) -> None:
-    """Draw a game in cells."""
+    """Draw a game into cells."""
     cells[:, :] = EMPTY
     for k in range(-HALF, HALF + 1):
         cells[state.left + k, 0] = PADDLE

@@ -27,9 +27,9 @@ class CliffWalking:
         (4,)
 
     Action: 0 goes up, 1 to the right, 2 down, 3 to the left. Observation: ``row * 12 + column``.
-    Reward: -1 per step, and -100 off the cliff, from where the player is back at the start. If it
-    is slippery, each of the direction and its two sides has probability 1/3. An info has the
-    probability of what happened.
+    Reward: -1 per step, and -100 for a fall off the cliff, which returns the player to the start.
+    With ``is_slippery``, the player goes in the direction of the action or to one of its two sides,
+    each with probability 1/3. An info has the probability of the step.
 
     Example 6.6 of R. S. Sutton and A. G. Barto, "Reinforcement Learning: An Introduction" (2020),
     as in ``gymnasium/envs/toy_text/cliffwalking.py``.

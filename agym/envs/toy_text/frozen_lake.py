@@ -17,7 +17,7 @@ LEFT, DOWN, RIGHT, UP = 0, 1, 2, 3
 # Tiles, which are also the indices of `reward_schedule`.
 GOAL, HOLE, FROZEN = 0, 1, 2
 
-# What `last_action` is before the first step.
+# The value of `last_action` before the first step.
 NONE = -1
 
 STATE = np.dtype(
@@ -43,12 +43,13 @@ def frozen_lake(
         Discrete(9)
 
     Action: 0 goes to the left, 1 down, 2 to the right, 3 up. Observation: ``row * columns +
-    column``. If it is slippery, the player goes there with probability ``success_rate``, and else
-    to one of the two sides. ``reward_schedule`` has the rewards of the goal, of a hole and of any
-    other tile; goal and holes end the episode. An info has the probability of what happened.
+    column``. With ``is_slippery``, the player goes in this direction with probability
+    ``success_rate``, and otherwise to one of the two sides. ``reward_schedule`` has the rewards of
+    the goal, of a hole and of any other tile; goal and holes end the episode. An info has the
+    probability of the step.
 
     Args:
-        rows: Text of equal lengths: S is a start, F is frozen, H a hole, G a goal.
+        rows: Strings of equal lengths: S is a start, F is frozen, H a hole, G a goal.
         name: Name of the class.
         max_episode_steps: Steps after which an episode is truncated.
         reward_threshold: Mean return at which the task counts as solved.
@@ -124,7 +125,7 @@ def frozen_lake(
 
 
 def check_map(rows: Sequence[str]) -> None:
-    """Refuse maps that are none.
+    """Check a map.
 
     Raises:
         ValueError: The map has other letters, unequal rows or no start.

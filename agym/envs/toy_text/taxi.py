@@ -15,7 +15,7 @@ SIZE = 5
 SOUTH, NORTH, EAST, WEST, PICK_UP, DROP_OFF = 0, 1, 2, 3, 4, 5
 ACTIONS = 6
 
-# A colon is a passage between two columns, a bar a wall.
+# A colon is a passage between two columns, and a bar is a wall.
 MAP = (
     "|R: | : :G|",
     "| : | : : |",
@@ -27,14 +27,14 @@ MAP = (
 # Passages on the western side of a square; the last column is the eastern wall.
 PASSAGES = np.array([[letter == ":" for letter in row[::2]] for row in MAP])
 
-# Which stand a square is, 0 to 3, or none.
+# The stand on a square, 0 to 3, or none.
 NO_STAND, STANDS = -1, np.array([["RGYB".find(letter) for letter in row[1::2]] for row in MAP])
 STANDS[STANDS < 0] = NO_STAND
 
-# The passenger's place in the taxi; the others are stands.
+# The passenger's location in the taxi; the other locations are stands.
 IN_TAXI = 4
 
-# What `last_action` is before the first step.
+# The value of `last_action` before the first step.
 NONE = -1
 
 
@@ -50,12 +50,12 @@ class Taxi:
 
     Action: 0 goes south, 1 north, 2 east, 3 west, 4 picks up, 5 drops off. Observation: ``((row * 5
     + column) * 5 + passenger) * 4 + destination``. Reward: -1 per step, 20 for a delivery, which
-    ends the episode, and -10 for a pick-up or a drop-off where there is none. An info has the
-    probability of what happened, and which actions change anything.
+    ends the episode, and -10 for an impossible pick-up or drop-off. An info has the probability of
+    the step, and a mask of the actions that change the state.
 
-    With ``is_rainy``, the taxi goes where it should with probability ``rainy_probability``, and
-    else to one of the two sides. With ``fickle_passenger``, the passenger's destination changes
-    during the first ride with probability ``fickle_probability``.
+    With ``is_rainy``, the taxi goes in the direction of the action with probability
+    ``rainy_probability``, and otherwise to one of the two sides. With ``fickle_passenger``, the
+    passenger's destination changes during the first ride with probability ``fickle_probability``.
 
     From T. G. Dietterich, "Hierarchical Reinforcement Learning with the MAXQ Value Function
     Decomposition" (2000), as in ``gymnasium/envs/toy_text/taxi.py``.
@@ -153,7 +153,7 @@ def observed(state: Any) -> int:
 
 
 def other_stand(stand: int, drawn: int) -> int:
-    """Return one of the three other stands, by a number below 3."""
+    """Return one of the three other stands, for a number from 0 to 2."""
     return drawn if drawn < stand else drawn + 1
 
 
@@ -176,7 +176,7 @@ def drop_off(state: Any) -> tuple[float, bool]:
 
 
 def is_open(row: int, column: int, way: int) -> bool:
-    """Return whether no wall is on a side of a square."""
+    """Return whether there is no wall on a side of a square."""
     if way == SOUTH:
         return row < SIZE - 1
     if way == NORTH:
@@ -185,7 +185,7 @@ def is_open(row: int, column: int, way: int) -> bool:
 
 
 def driven(row: int, column: int, way: int) -> tuple[int, int]:
-    """Return the row and the column after a step, which walls prevent."""
+    """Return the row and the column after a step; walls stop the taxi."""
     if is_open(row, column, way):
         if way == SOUTH:
             row += 1

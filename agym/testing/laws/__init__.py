@@ -1,4 +1,4 @@
-"""What must hold of every backend, by subject; each law is a function of a world."""
+"""The laws that every backend must obey, by subject; each law is a function of a world."""
 
 from agym.testing.laws import (
     arguments,

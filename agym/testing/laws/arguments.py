@@ -1,4 +1,4 @@
-"""Bad input is refused before anything is sent."""
+"""Invalid arguments are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_step_before_the_first_reset_is_refused(world: World) -> None:
 
 @law()
 def bad_actions_are_refused(world: World) -> None:
-    """Wrong in number, shape or dtype; no environment steps."""
+    """Actions of a wrong number, shape or dtype raise, and no environment steps."""
     bad: list[Any] = [[0, 0], [0, 0, 0, 0], [0.5, 0.5, 0.5], [[0], [0], [0]], 0, "abc", None]
     with world.open(3) as envs:
         envs.reset()
@@ -38,7 +38,7 @@ def bad_actions_are_refused(world: World) -> None:
 
 @law("single")
 def bad_ids_are_refused(world: World) -> None:
-    """Ids out of range, doubled, unsorted for a step, or of another type."""
+    """Ids raise that are out of range, repeated, unsorted for a step, or of another type."""
     with world.open(3) as envs:
         envs.reset()
         for ids in ([3], [-1], [0, 0], [1, 0], [0.5], ["0"]):
@@ -54,7 +54,7 @@ def bad_ids_are_refused(world: World) -> None:
 
 @law("single")
 def bad_seeds_and_masks_are_refused(world: World) -> None:
-    """Nothing is reset by a call that is refused."""
+    """A call that is refused resets nothing."""
     with world.open(3) as envs:
         envs.reset()
         bad: list[dict[str, Any]] = [

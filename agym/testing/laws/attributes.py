@@ -10,7 +10,7 @@ from agym.testing.worlds import World
 
 @law("single")
 def attributes_are_read_and_set(world: World) -> None:
-    """One value for each environment; one value for all if it is not a list."""
+    """A list has a value for each environment; any other value is for all."""
     with world.open(3) as envs:
         assert envs.get_attr("value") == [1.0] * 3
         envs.set_attr("value", [1.0, 2.0, 3.0])
@@ -22,7 +22,7 @@ def attributes_are_read_and_set(world: World) -> None:
 
 @law("single")
 def a_missing_attribute_is_an_attribute_error(world: World) -> None:
-    """Environments stay usable."""
+    """The environments stay usable after the error."""
     with world.open(3) as envs:
         envs.reset()
         with pytest.raises(AttributeError, match="no_such_thing"):
@@ -32,7 +32,7 @@ def a_missing_attribute_is_an_attribute_error(world: World) -> None:
 
 @law("single")
 def a_handle_is_one_environment(world: World) -> None:
-    """Its calls return the environment's own results, without a batch."""
+    """A handle's calls return the environment's results, without a batch."""
     with world.open(3) as envs:
         envs.reset(seed=0)
         observation, info = envs[2].reset(seed=9)

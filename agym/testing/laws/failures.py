@@ -1,4 +1,4 @@
-"""A failure is one error that names the environment, and spoils no other environment."""
+"""A failure raises one error, which names the environment; other environments stay usable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agym.testing.worlds import World
 
 @law("single")
 def an_environment_that_raises_spoils_no_other(world: World) -> None:
-    """The error names the environment and the operation; all go on after a reset of it."""
+    """The error names the environment and the operation; after its reset, all can be used."""
     arguments: dict[str, list[Any]] = {"step": [[0, 0, 0]], "call": ["add", 1.0]}
     with world.open(3, length=100) as envs:
         for operation, act in itertools.product(("reset", "step", "render", "call"), EXCEPTIONS):
@@ -38,7 +38,7 @@ def an_environment_that_raises_spoils_no_other(world: World) -> None:
 
 @law("single")
 def failures_of_one_call_are_one_group(world: World) -> None:
-    """Its members name their environments, in order."""
+    """The errors of the group name their environments, in order."""
     with world.open(4) as envs:
         envs.reset()
         for i in (3, 0, 1):
@@ -52,7 +52,7 @@ def failures_of_one_call_are_one_group(world: World) -> None:
 
 @law("single")
 def an_unusable_result_is_the_failure_of_its_environment(world: World) -> None:
-    """An observation of another shape is refused, and others' results are kept."""
+    """An observation of another shape raises, and the other environments' results are kept."""
     with world.open(3) as envs:
         envs.reset()
         envs.script.set(1, "step", "misfit")
@@ -64,7 +64,7 @@ def an_unusable_result_is_the_failure_of_its_environment(world: World) -> None:
 
 @law("processes")
 def a_dead_worker_is_reported_with_its_environments(world: World) -> None:
-    """Others go on; ``restart`` brings a new worker, whose environments need a reset."""
+    """Other workers go on; ``restart`` starts a new worker, whose environments need a reset."""
     for act, exitcode in DEATHS.items():
         with world.with_options(workers=2).open(4) as envs:
             envs.reset()
@@ -85,12 +85,12 @@ def a_dead_worker_is_reported_with_its_environments(world: World) -> None:
 
 @law("deadlines")
 def a_missed_deadline_names_its_environment(world: World) -> None:
-    """The others stay usable, and so does the late one after a reset."""
+    """The other environments stay usable, and the late one can be used after a reset."""
     with world.with_options(workers=2, timeout=1.0).open(2, length=9) as envs:
         envs.reset()
         envs.script.set(1, "step", "wait")
         with warnings.catch_warnings():
-            # A thread that cannot be ended is left behind, which is a warning.
+            # A thread that cannot be stopped is abandoned, with a warning.
             warnings.simplefilter("ignore", RuntimeWarning)
             with pytest.raises(StepTimeout) as caught:
                 envs.step([0, 0])

@@ -1,4 +1,4 @@
-"""What a law is: a function of a world, with the needs that say in which worlds it holds."""
+"""Laws: functions of a world, with the properties that a world needs for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Law:
     Attributes:
         name: The promise in a few words.
         check: Raises if a world breaks the law.
-        needs: What a world must have, so that the law applies.
+        needs: The properties that a world needs, so that the law applies.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Law:
     needs: frozenset[str]
 
     def applies(self, world: World) -> bool:
-        """Whether the law is about this world."""
+        """Whether the law applies to this world."""
         return self.needs <= world.has
 
 
@@ -38,7 +38,7 @@ def law(*needs: Need) -> Callable[[Callable[[World], None]], Callable[[World], N
 
     def register(check: Callable[[World], None]) -> Callable[[World], None]:
         name = check.__name__
-        assert name not in LAWS, f"two laws are called {name}"
+        assert name not in LAWS, f"two laws are named {name}"
         LAWS[name] = Law(name, check, frozenset(needs))
         return check
 
@@ -46,7 +46,7 @@ def law(*needs: Need) -> Callable[[Callable[[World], None]], Callable[[World], N
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
-    """Compare two results to the last bit: values, dtypes, nesting."""
+    """Assert that two results are equal to the last bit: values, dtypes, nesting."""
     assert type(ours) is type(theirs) or (isinstance(ours, list) and isinstance(theirs, list))
     if isinstance(ours, dict):
         assert ours.keys() == theirs.keys()
@@ -78,5 +78,5 @@ def rows(batch: Any) -> list[list[float]]:
 
 
 def steps_of(envs: Any) -> Sequence[int]:
-    """Return how many steps of its episode each environment has taken."""
+    """Return the number of steps of each environment's episode."""
     return [int(frame.split(":")[1]) for frame in envs.render()]

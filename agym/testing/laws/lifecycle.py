@@ -14,7 +14,7 @@ from agym.testing.worlds import World
 
 @law("single")
 def closing_closes_each_environment(world: World) -> None:
-    """Once, also after an error and with steps in flight; closing again does nothing."""
+    """Each is closed once, also after an error or with steps in flight; closing is idempotent."""
     with world.open(3) as envs:
         envs.reset()
         envs.send([0, 0, 0])
@@ -25,7 +25,7 @@ def closing_closes_each_environment(world: World) -> None:
 
 @law()
 def calls_after_closing_are_refused(world: World) -> None:
-    """With one error, which says that the environments are closed."""
+    """Each call raises the same error, which says that the environments are closed."""
     with world.open(2) as envs:
         envs.reset()
         envs.close()
@@ -36,7 +36,7 @@ def calls_after_closing_are_refused(world: World) -> None:
 
 @law("single")
 def an_environment_that_raises_in_close_is_reported(world: World) -> None:
-    """The others are closed."""
+    """The other environments are closed."""
     with world.open(3) as envs:
         envs.script.set(1, "close", "raise")
         with pytest.raises(EnvError) as caught:
@@ -47,7 +47,7 @@ def an_environment_that_raises_in_close_is_reported(world: World) -> None:
 
 @law("single")
 def a_constructor_that_raises_is_reported(world: World) -> None:
-    """The error names the environments; nothing is left running."""
+    """The error names the environments; no worker stays alive."""
     with tempfile.TemporaryDirectory() as folder:
         script = Script(folder)
         for i in (1, 2):

@@ -13,7 +13,7 @@ from agym.testing.worlds import World
 
 @law("async", "disabled", "single")
 def operations_of_one_environment_keep_their_order(world: World) -> None:
-    """Step, render, reset and render again, all dispatched before any is awaited."""
+    """A step, a render, a reset and a render are dispatched before any is awaited."""
     with world.open(4) as envs:
 
         async def run(envs: Any) -> None:
@@ -28,7 +28,7 @@ def operations_of_one_environment_keep_their_order(world: World) -> None:
 
 @law("async", "single")
 def results_may_be_awaited_in_any_order(world: World) -> None:
-    """Each awaitable has the result of its own call."""
+    """Each awaitable returns the result of its call."""
     with world.open(3, length=9) as envs:
 
         async def run(envs: Any) -> None:
@@ -42,7 +42,7 @@ def results_may_be_awaited_in_any_order(world: World) -> None:
 
 @law("async", "single")
 def a_second_step_in_flight_is_refused(world: World) -> None:
-    """It raises unless the first has finished; neither is lost or doubled."""
+    """It raises unless the first step has finished; no step is lost or run twice."""
     with world.open(3, length=10**6) as envs:
 
         async def run(envs: Any) -> int:
@@ -63,7 +63,7 @@ def a_second_step_in_flight_is_refused(world: World) -> None:
 
 @law("async", "concurrent")
 def a_cancelled_wait_does_not_cancel_the_step(world: World) -> None:
-    """Its result is dropped, and never given to a later call."""
+    """The result is dropped, and never returned by a later call."""
     with world.open(2, length=9) as envs:
         envs.reset()
         envs.script.set(0, "step", "wait")
@@ -81,7 +81,7 @@ def a_cancelled_wait_does_not_cancel_the_step(world: World) -> None:
 
 @law("async", "concurrent")
 def a_cancelled_receipt_loses_nothing(world: World) -> None:
-    """What had finished is received by the next ``recv``."""
+    """The next ``recv`` returns the results that had finished."""
     with world.open(2, length=9) as envs:
         envs.reset()
         envs.script.set(0, "step", "wait")
@@ -99,7 +99,7 @@ def a_cancelled_receipt_loses_nothing(world: World) -> None:
 
 @law("async", "concurrent")
 def the_event_loop_runs_while_environments_step(world: World) -> None:
-    """Other tasks go on during a step, and other environments' steps finish."""
+    """During a step, other tasks run, and other environments' steps finish."""
     with world.with_options(workers=2).open(2, length=9) as envs:
         envs.reset()
         envs.script.set(0, "step", "wait")

@@ -13,7 +13,7 @@ from agym.testing.worlds import World
 
 @law("single")
 def sent_steps_are_received_once(world: World) -> None:
-    """In batches of any environments, each row is that of a plain step."""
+    """In batches of any environments, each row equals the row of a plain step."""
     with world.open(5) as ours, world.open(5) as theirs:
         ours.reset(seed=3)
         theirs.reset(seed=3)
@@ -48,7 +48,7 @@ def a_receipt_without_a_sent_step_is_refused(world: World) -> None:
 
 @law("single")
 def a_sent_step_excludes_others_until_it_is_received(world: World) -> None:
-    """Even if it has finished. Resets, renders and calls run after it."""
+    """A second step raises even if the first has finished; resets, renders and calls run."""
     with world.open(3, length=9) as envs:
         envs.reset()
         for is_finished in (False, True):
@@ -73,7 +73,7 @@ def a_sent_step_excludes_others_until_it_is_received(world: World) -> None:
 
 @law("concurrent")
 def who_waits_keeps_nobody_from_being_received(world: World) -> None:
-    """``recv`` returns what has finished; the others follow when they are done."""
+    """``recv`` returns finished environments; later calls return the others."""
     with world.with_options(workers=3).open(3) as envs:
         envs.reset()
         envs.script.set(1, "step", "wait")
@@ -91,7 +91,7 @@ def who_waits_keeps_nobody_from_being_received(world: World) -> None:
 
 @law("single")
 def a_failure_is_received_once(world: World) -> None:
-    """The other environments are received as usual."""
+    """The other environments' results are received as usual."""
     with world.open(4) as envs:
         envs.reset()
         envs.script.set(2, "step", "raise")

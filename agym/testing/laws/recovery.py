@@ -1,4 +1,4 @@
-"""``on_fault=``: what fails is replaced, and what does not fail goes on unchanged."""
+"""``on_fault=``: environments that fail are replaced, and all others go on unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _changed(ours: list[Any], theirs: list[Any], env_id: int) -> bool:
 
 @law("single")
 def a_fault_ends_one_episode(world: World) -> None:
-    """The episode is truncated with ``info["fault"]``; no reward is made up; others go on."""
+    """The episode is truncated with ``info["fault"]`` and no invented reward; others go on."""
     replaying = world.with_options(workers=2, on_fault=FaultPolicy("replay"))
     with replaying.open(4, length=7) as ours, world.serial.open(4, length=7) as theirs:
         ours.script.set(1, "step", _fault(world), after=AT)
@@ -44,7 +44,7 @@ def a_fault_ends_one_episode(world: World) -> None:
 
 @law("single")
 def a_replaced_environment_goes_on(world: World) -> None:
-    """After the fault, its episodes are whole again."""
+    """After the fault, the environment plays complete episodes again."""
     restarting = world.with_options(workers=2, on_fault="restart")
     with restarting.open(2, length=100) as envs:
         envs.reset(seed=0)
@@ -60,7 +60,7 @@ def a_replaced_environment_goes_on(world: World) -> None:
 
 @law("single")
 def a_fault_in_a_reset_is_repeated_by_the_replacement(world: World) -> None:
-    """The result of the reset is the replacement's, with ``info["fault"]``."""
+    """The reset returns the replacement's result, with ``info["fault"]``."""
     with world.with_options(on_fault="restart").open(2) as envs:
         envs.script.set(1, "reset", _fault(world))
         observations, infos = envs.reset(seed=4)
@@ -72,7 +72,7 @@ def a_fault_in_a_reset_is_repeated_by_the_replacement(world: World) -> None:
 
 @law("single")
 def an_environment_that_always_fails_is_given_up(world: World) -> None:
-    """After ``max_restarts`` the error is raised, and names it."""
+    """After ``max_restarts``, an error is raised that names the environment."""
     policy = FaultPolicy("restart", max_restarts=2)
     with world.with_options(workers=2, on_fault=policy).open(2) as envs:
         envs.reset()

@@ -1,4 +1,4 @@
-"""Seeds, options, partial resets, and what follows an episode's end."""
+"""Seeds, options, partial resets, and automatic resets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agym.testing.worlds import World
 
 @law()
 def a_seed_repeats_a_run(world: World) -> None:
-    """The same seed and actions give the same results again, and another seed gives others."""
+    """The same seed and actions lead to the same results, and another seed to other results."""
     with world.open(3) as envs:
         first, again, other = (play(envs, 2, seed) for seed in (7, 7, 8))
         for one, two in zip(first, again, strict=True):
@@ -20,7 +20,7 @@ def a_seed_repeats_a_run(world: World) -> None:
 
 @law("single")
 def each_environment_gets_a_seed_of_its_own(world: World) -> None:
-    """Environment ``i`` gets ``seed + i``, or the i-th of a list; ``None`` gives none."""
+    """Environment ``i`` gets ``seed + i``, or element ``i`` of a list; ``None`` is no seed."""
     with world.open(3) as envs:
         assert [info["seed"] for info in envs.reset(seed=5).infos] == [5, 6, 7]
         assert [info["seed"] for info in envs.reset(seed=[9, None, 2]).infos] == [9, None, 2]
@@ -31,7 +31,7 @@ def each_environment_gets_a_seed_of_its_own(world: World) -> None:
 
 @law("single")
 def a_partial_reset_leaves_others_alone(world: World) -> None:
-    """Their observations are the latest ones, and their infos are empty."""
+    """The others' observations are their latest ones, and their infos are empty."""
     with world.open(4, length=100) as envs:
         envs.reset(seed=0)
         last = envs.step([1, 2, 3, 4]).observations
@@ -56,7 +56,7 @@ def a_reset_mask_selects_as_ids_do(world: World) -> None:
 
 @law("single")
 def options_of_a_reset_apply_until_the_next(world: World) -> None:
-    """Each environment gets them, and gets them again at its automatic resets."""
+    """Each environment gets the options, also at its automatic resets."""
     with world.open(2) as envs:
         infos = envs.reset(seed=0, options={"length": 1}).infos
         assert [info["options"] for info in infos] == [{"length": 1}] * 2
@@ -99,7 +99,7 @@ def same_step_resets_in_the_step_that_ends_the_episode(world: World) -> None:
 
 @law("disabled", "single")
 def a_finished_environment_holds_still(world: World) -> None:
-    """Under ``disabled`` it repeats its last observation and flags, with no reward."""
+    """With ``disabled``, steps repeat the last observation and flags, without a reward."""
     with world.open(2, length=2) as envs:
         envs.reset(seed=0)
         envs.step([5, 5])
@@ -115,7 +115,7 @@ def a_finished_environment_holds_still(world: World) -> None:
 
 @law()
 def a_call_for_no_environment_does_nothing(world: World) -> None:
-    """It returns what there is, in the usual form."""
+    """The call returns the latest observations, or an empty result, in the usual form."""
     with world.open(3, length=9) as envs:
         reset = envs.reset(seed=0)
         assert_same(envs.reset(env_ids=[]).observations, reset.observations)

@@ -1,4 +1,4 @@
-"""Results are those of plain environments, and they stay as they are."""
+"""Results equal the results of plain environments, and never change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = settings(
 
 @law("single")
 def batches_of_any_spaces_equal_those_of_serial(world: World) -> None:
-    """The same seeds and actions give the same batches, for any spaces."""
+    """The same seeds and actions produce the same batches, for any spaces."""
 
     @settings(EXAMPLES, max_examples=world.examples)
     @given(any_spaces(), any_spaces(), st.integers(1, 5), st.integers(0, 1000))
@@ -60,7 +60,7 @@ def a_run_equals_that_of_serial(world: World) -> None:
 
 
 def _without_options(results: list[Any]) -> list[Any]:
-    """Leave out what a vector environment tells in other infos than single environments."""
+    """Leave out infos that a vector environment reports differently than single environments."""
     return [result[:-1] for result in results]
 
 
@@ -73,7 +73,7 @@ def infos_equal_those_of_serial(world: World) -> None:
 
 @law()
 def returned_batches_never_change(world: World) -> None:
-    """A batch stays as it is while environments go on."""
+    """A batch does not change while environments step."""
     with world.open(4) as envs:
         results = [envs.reset(seed=0)]
         copies = [copy.deepcopy(results[0])]
@@ -119,7 +119,7 @@ def infos_are_left_out_on_demand(world: World) -> None:
 
 @law("single")
 def values_without_a_fixed_size_come_as_they_are(world: World) -> None:
-    """Texts and nested spaces come in the environment's own form."""
+    """Texts and nested values are returned as the environment returned them."""
     space = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Text(4))
     env = partial(RandomEnv, space, spaces.Discrete(3))
     with world.open_envs(world.adapt(env), 3) as ours, world.serial.open_envs(env, 3) as theirs:

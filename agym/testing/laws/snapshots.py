@@ -10,7 +10,7 @@ from agym.testing.worlds import World
 
 @law("single")
 def a_restored_environment_continues_exactly(world: World) -> None:
-    """Here or in another place, and from a pickled snapshot, too."""
+    """The same or another environment continues, also from a pickled snapshot."""
     with world.open(3, length=5) as envs:
         play(envs, 2)
         snapshots = pickle.loads(pickle.dumps(envs.snapshot()))
@@ -26,7 +26,7 @@ def a_restored_environment_continues_exactly(world: World) -> None:
 
 @law("single")
 def one_snapshot_branches_into_many(world: World) -> None:
-    """All branches continue from the same state, and independently."""
+    """All branches continue from the same state, independently of each other."""
     with world.open(3, length=9) as envs:
         play(envs, 2)
         snapshot = envs[1].snapshot()

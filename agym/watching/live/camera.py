@@ -1,13 +1,13 @@
-"""The camera: renders environments while they are stepped, but only those that are watched.
+"""The camera: renders the environments that viewers watch, while they are stepped.
 
-Before a step is sent, a render of the wanted environments is sent; the step queues behind it. No
-caller waits for the render::
+Before a step is sent, a render of the wanted environments is sent; the step queues behind it. The
+caller does not wait for the render::
 
     page (its thread):   want(ids) ------------.                          .--> deliver(frames)
     caller:              step(...) --> before_step --> take() ... result --> step(...)
 
-The rate is limited by pictures per second and by their share of the cores' time. Each worker
-renders separately, so a slow worker is missing from the picture but does not delay it.
+The rate is limited by pictures per second and by the share of the cores' time. Each worker renders
+separately: the environments of a slow worker are missing from a picture, but do not delay it.
 """
 
 from __future__ import annotations
@@ -44,21 +44,24 @@ class Camera(Hook):
         fps: float,
         share: float,
     ) -> None:
-        """Start without any wanted environments.
+        """Start without wanted environments.
 
-        ``deliver`` is called in the caller's thread with rendered frames, or with an error message.
+        ``deliver`` is called in the caller's thread, with rendered frames or an error message.
         """
         self.fps = fps
         self.share = share
         self._tap = tap
         self._deliver = deliver
-        # Written by the page, maybe in another thread, and consumed by the caller.
+        # Set by the page, perhaps in another thread, and cleared by the caller's thread. Each is a
+        # single assignment, so no lock is needed. If a request is cleared too early, the page
+        # repeats it after the next picture.
         self._wanted: Ids = ()
-        # The workers with a render in flight; the frames of the others; when the picture began.
+        # The workers with a render in flight, the frames of the other workers, and the time when
+        # the latest render was sent.
         self._in_flight: set[int] = set()
         self._collected: FramesById = {}
-        self._begun = 0.0
-        # Environments whose render raised are not asked again: every try would count as a fault.
+        self._started_at = 0.0
+        # Environments whose render raised are not rendered again: each try would count as a fault.
         self._failing: set[int] = set()
         self._due = 0.0
         self._rendering = tap.gauges.arrays["rendering"]
@@ -68,11 +71,11 @@ class Camera(Hook):
         self._cores = available_cores()
 
     def want(self, ids: Ids) -> None:
-        """Take one picture of these environments as soon as the limits allow."""
+        """Take a picture of these environments as soon as the limits allow."""
         self._wanted = ids
 
     def try_again(self, ids: Iterable[int]) -> None:
-        """Render these even if that raised before."""
+        """Render these environments again, even if their render raised before."""
         self._failing.difference_update(ids)
 
     def charge(self, seconds: float) -> None:
@@ -80,7 +83,7 @@ class Camera(Hook):
         self._painting = seconds
 
     def before_step(self, ids: Ids) -> None:
-        if self._collected and time.monotonic() >= self._begun + GATHER_SECONDS:
+        if self._collected and time.monotonic() >= self._started_at + GATHER_SECONDS:
             self._deliver_frames()
         if self._wanted and time.monotonic() >= self._due and not self._collected:
             self.take()
@@ -93,17 +96,17 @@ class Camera(Hook):
         """
         self._set_due()
         wanted = {i for i in self._tap.usable(self._wanted) if i not in self._failing}
-        begun = []
+        tickets = []
         for worker, ids in groupby(sorted(wanted), self._tap.worker_of):
             if worker not in self._in_flight:
-                ticket = self._begin(worker, tuple(ids))
-                begun += [] if ticket is None else [ticket]
-        if begun:
+                ticket = self._send_render(worker, tuple(ids))
+                tickets += [] if ticket is None else [ticket]
+        if tickets:
             self._wanted = ()
-        return begun
+        return tickets
 
-    def _begin(self, worker: int, ids: Ids) -> Any:
-        self._begun = time.monotonic()
+    def _send_render(self, worker: int, ids: Ids) -> Any:
+        self._started_at = time.monotonic()
         self._in_flight.add(worker)
         try:
             return self._tap.render(ids, partial(self._on_rendered, worker))
@@ -114,13 +117,13 @@ class Camera(Hook):
             return None
 
     def _on_rendered(self, worker: int, rendered: Any) -> None:
-        """Collect frames; where some environments raised, the others still have frames."""
+        """Collect frames; if some environments raised, the others still have frames."""
         self._in_flight.discard(worker)
         self._collected.update(rendered.pictures)
         if rendered.error is not None:
             self._failing.update(rendered.failed)
             self._deliver({}, str(rendered.error))
-        if not self._in_flight or time.monotonic() >= self._begun + GATHER_SECONDS:
+        if not self._in_flight or time.monotonic() >= self._started_at + GATHER_SECONDS:
             self._deliver_frames()
 
     def _deliver_frames(self) -> None:
@@ -134,6 +137,6 @@ class Camera(Hook):
         before = self._cost
         self._cost = (rendered - self._rendered) / 1e9 + self._painting
         self._rendered = rendered
-        # An environment's first render is expensive, so take the smaller of two costs.
+        # An environment's first render is expensive, so use the smaller of the last two costs.
         seconds = min(before, self._cost) / (self.share * self._cores)
         self._due = time.monotonic() + max(1 / self.fps, seconds)

@@ -1,13 +1,13 @@
 """The hub: connects viewers with the environments that are stepped.
 
-The hub runs on the page's event loop, which is the caller's own or one in a separate thread. The
+The hub runs on the page's event loop, which is the caller's loop or one in a separate thread. The
 camera renders in the caller's thread, and a painter thread makes the pictures::
 
     viewers --- wanted ids --> camera: before a step
     viewers <-- picture -- paint <-- frames <-'
 
-Without viewers, the environments are left alone. A viewer gets the next picture once it reports
-the last one as shown, so slow viewers get fewer pictures and vanished ones none.
+Without viewers, the hub does not touch the environments. A viewer gets the next picture when it has
+reported that the last one is shown, so slow viewers get fewer pictures.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Viewer(Protocol):
     """A connected browser.
 
     Attributes:
-        view: What it shows.
-        due: Whether it wants the next picture.
-        keys: Keys that are held down in it.
+        view: The environments that it shows.
+        due: Whether it is ready for the next picture.
+        keys: Keys that are pressed in it.
     """
 
     view: View
@@ -57,10 +57,10 @@ class Hub:
     """All viewers of one page.
 
     Attributes:
-        throttle: Throttle of the caller's steps; a hook while it holds.
+        throttle: Delays the caller's steps; it is a hook only while it delays them.
         camera: Renders the wanted environments.
         arrival: Set while there are viewers.
-        pressed: Set while a key is held down.
+        pressed: Set while a key is pressed.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Hub:
     ) -> None:
         """Start without viewers.
 
-        See :class:`Camera` for ``fps`` and ``share``. ``pictures`` says whether the environments
-        render pictures. ``legend`` describes what keys do; it is empty if they do nothing.
+        See :class:`Camera` for ``fps`` and ``share``. ``pictures`` is whether the environments
+        render pictures. ``legend`` describes the keys; it is empty if keys have no effect.
         """
         self.throttle = Throttle(tap.num_envs)
         self.camera = Camera(tap, self._on_frames, fps=fps, share=share)
@@ -85,7 +85,7 @@ class Hub:
         }
         self._pictures = pictures
         self._metrics = Metrics(tap)
-        # Settings by code persist; those by a viewer are undone when the last viewer leaves.
+        # Settings made by code persist; settings of viewers are undone when the last viewer leaves.
         self._speed: float | None = None
         self._paused_by_viewer = False
         self._viewers: set[Viewer] = set()
@@ -99,14 +99,14 @@ class Hub:
         self._again = False
         self._numbers_timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
-        # Takes a picture without a step; only possible on the caller's own loop.
+        # Takes a picture without a step, which is only possible on the caller's loop.
         self.take_idle: Callable[[], None] | None = None
 
     # ---------------------------------------------------------------- viewers
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys that are held down in any viewer."""
+        """The keys that are pressed in any viewer."""
         return frozenset().union(*(viewer.keys for viewer in tuple(self._viewers)))
 
     @property
@@ -129,7 +129,7 @@ class Hub:
         return True
 
     def remove(self, viewer: Viewer) -> None:
-        """Remove a viewer; without any, the environments run as before. Idempotent."""
+        """Remove a viewer; after the last one, leave the environments alone. Idempotent."""
         if viewer not in self._viewers:
             return
         self._viewers.remove(viewer)
@@ -185,14 +185,14 @@ class Hub:
         self._attach_throttle()
 
     def set_speed(self, steps: float | None, *, default: bool = False) -> None:
-        """Limit steps per second of each environment; ``default`` also without viewers."""
+        """Limit the steps per second of each environment; ``default``: also without viewers."""
         if default:
             self._speed = steps
         self.throttle.set_limit(steps)
         self._attach_throttle()
 
     def _attach_throttle(self) -> None:
-        """Attach the throttle while it holds only: without hooks, a step is quicker."""
+        """Attach the throttle only while it delays steps: without hooks, a step is faster."""
         if self.throttle.holds and not self._closed:
             self._tap.add_hook(self.throttle)
         else:
@@ -202,7 +202,7 @@ class Hub:
     # ---------------------------------------------------------------- pictures
 
     def set_view(self, viewer: Viewer, view: View) -> None:
-        """Set what a viewer shows; known frames are shown at once."""
+        """Set the environments that a viewer shows; known frames are shown at once."""
         viewer.view, viewer.due = view, True
         ids = view.ids(self._tap.num_envs)
         self.camera.try_again(ids)
@@ -227,8 +227,8 @@ class Hub:
         self.camera.want(tuple(sorted(wanted)))
 
     def _on_frames(self, frames: FramesById, trouble: str | None) -> None:
-        """Pass frames from the camera, in the caller's thread, to the page's loop."""
-        with suppress(RuntimeError):  # the page's loop has ended
+        """Pass frames from the camera to the page's loop; called in the caller's thread."""
+        with suppress(RuntimeError):  # the page's loop is closed
             self._loop.call_soon_threadsafe(self._receive_frames, frames, trouble)
 
     def _receive_frames(self, frames: FramesById, trouble: str | None) -> None:
@@ -236,12 +236,12 @@ class Hub:
         known: set[int] = set()
         for viewer in self._viewers:
             known.update(viewer.view.reach(self._tap.num_envs))
-        taken = {**self._frames, **{i: last(frame) for i, frame in frames.items()}}
-        self._frames = {i: frame for i, frame in taken.items() if i in known}
+        merged = {**self._frames, **{i: last(frame) for i, frame in frames.items()}}
+        self._frames = {i: frame for i, frame in merged.items() if i in known}
         self._paint()
 
     def _paint(self) -> None:
-        """Paint for the viewers that are due, after the painting in progress."""
+        """Paint for the viewers that are due, once the painting in progress is finished."""
         if self._painting is not None:
             self._again = True
         elif self._viewers:
@@ -255,7 +255,7 @@ class Hub:
             self._trouble = str(task.exception())
         if self._again:
             self._paint()
-        self._request_frames()  # for viewers without a picture so far
+        self._request_frames()  # for viewers that have no picture yet
 
     async def _paint_all(self) -> None:
         due = [viewer for viewer in self._viewers if viewer.due]
@@ -266,13 +266,14 @@ class Hub:
             if not frames or self._painter is None:
                 continue
             try:
-                picture, spent = await self._loop.run_in_executor(
+                # During this await, viewers may leave or change their view.
+                picture, cpu_seconds = await self._loop.run_in_executor(
                     self._painter, _paint, ids, frames
                 )
             except Exception as error:  # such as a frame that is not a picture
                 self._trouble = str(error)
                 continue
-            seconds += spent
+            seconds += cpu_seconds
             self._shown += 1
             for viewer in due:
                 if viewer.view == view and viewer in self._viewers:
@@ -284,7 +285,7 @@ class Hub:
     # ---------------------------------------------------------------- numbers
 
     def _send_numbers(self) -> None:
-        """Send each viewer the numbers of what it shows, now and periodically."""
+        """Send each viewer the numbers of the environments it shows, now and periodically."""
         if self._numbers_timer is not None:
             self._numbers_timer.cancel()
         if self._viewers and self._sending is None:
@@ -306,7 +307,7 @@ class Hub:
             return
         try:
             numbers = await self._loop.run_in_executor(self._painter, self._metrics.read)
-        except Exception:  # environments are being moved or closed right now
+        except Exception:  # the environments are just being moved or closed
             self._send_controls()
             return
         state = {**self._controls(), "pictures": self._shown, "trouble": self._trouble}
@@ -337,6 +338,6 @@ class Hub:
 
 def _paint(ids: range, frames: FramesById) -> tuple[bytes, float]:
     """Return the painted picture and the CPU seconds that it took."""
-    begun = time.thread_time()
+    started = time.thread_time()
     picture = paint(ids, frames)
-    return picture, time.thread_time() - begun
+    return picture, time.thread_time() - started

@@ -1,6 +1,6 @@
-"""The keyboard: maps keys that are held down to an action.
+"""The keyboard: maps pressed keys to an action.
 
-As in :func:`gymnasium.utils.play.play`, an environment defines them by ``get_keys_to_action``.
+As in :func:`gymnasium.utils.play.play`, an environment may define ``get_keys_to_action``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from agym.errors import UsageError
 
 Keys = frozenset[str]
 
-# The names that browsers use, by SDL's numbers of keys on the keyboard.
-_PLACES = {
+# The names that browsers use, by SDL's scancodes.
+_SCANCODES = {
     **{57 + n: f"F{n}" for n in range(1, 13)},
     73: "Insert", 74: "Home", 75: "PageUp", 77: "End", 78: "PageDown",
     79: "ArrowRight", 80: "ArrowLeft", 81: "ArrowDown", 82: "ArrowUp",
@@ -27,18 +27,18 @@ _PLACES = {
     **dict(enumerate(["Control", "Shift", "Alt", "Meta"] * 2, 224)),
 }  # fmt: skip
 
-# The same by pygame's numbers of keys; others are the number of their character.
+# The names that browsers use, by pygame's keycodes. The keycode of any other key is its character.
 NAMES = {8: "Backspace", 9: "Tab", 13: "Enter", 27: "Escape", 127: "Delete"}
-NAMES |= {1 << 30 | place: name for place, name in _PLACES.items()}
+NAMES |= {1 << 30 | scancode: name for scancode, name in _SCANCODES.items()}
 
-# The same by what people call them, in small letters.
+# The names that browsers use, by common names in lower case.
 CALLED = {name.lower(): name for name in NAMES.values() if len(name) > 1}
 CALLED |= {name[5:].lower(): name for name in NAMES.values() if name.startswith("Arrow")}
 CALLED |= {"space": " ", "ctrl": "Control", "esc": "Escape", "return": "Enter"}
 
-OWN = "the environment's get_keys_to_action (--keys replaces it)"
+OF_ENVIRONMENT = "the environment's get_keys_to_action (--keys replaces it)"
 
-# How the legend names keys that have no letter.
+# The legend's names of keys without a letter.
 SHOWN = {
     " ": "Space bar",
     "ArrowRight": "→",
@@ -52,9 +52,9 @@ class Keyboard(NamedTuple):
     """Mapping of keys to actions.
 
     Attributes:
-        actions: Action for each set of keys held down together.
-        noop: Action for any other keys.
-        legend: Text for the player, a line per set of keys.
+        actions: The action of each set of keys that are pressed together.
+        noop: The action of all other sets of keys.
+        legend: Text for the player, with a line per set of keys.
     """
 
     actions: Mapping[Keys, Any]
@@ -75,67 +75,68 @@ class Keyboard(NamedTuple):
         Args:
             space: Action space.
             keys: The user's keys: ``"a=0 left=1"``, with actions in JSON.
-            noop: Action of no key, in JSON; by default zeros.
-            custom: The environment's ``get_keys_to_action``, ``None`` without.
-            meanings: Names of its actions, ``None`` without.
+            noop: Action while no key is pressed, in JSON; by default zeros.
+            custom: Result of the environment's ``get_keys_to_action``, if it has that method.
+            meanings: Names of the actions, if the environment has them.
 
         Raises:
-            UsageError: A key is unknown, or given twice, or an action is not in the space.
+            UsageError: A key is unknown, or has two actions, or an action is not in the space.
         """
         if keys is not None:
             actions = _parse(keys, space)
         elif custom is not None and not isinstance(custom, Mapping):
-            raise UsageError(f"{OWN}: a {type(custom).__name__} is no dict of keys and actions")
+            name = type(custom).__name__
+            raise UsageError(f"{OF_ENVIRONMENT} returned a {name}, not a dict of keys and actions")
         elif custom:
-            actions = {_names(OWN, held): action for held, action in custom.items()}
+            actions = {_names(OF_ENVIRONMENT, keys): action for keys, action in custom.items()}
         elif isinstance(space, spaces.Discrete) and space.n <= 10:
             actions = {frozenset([str(k)]): space.start + k for k in range(int(space.n))}
         else:
             raise UsageError(
-                f"the environment does not say which keys play it: say so, as in --keys"
+                "the environment does not define keys: pass --keys, such as"
                 f" 'a={_example(space)} d={_example(space)}'"
             )
         idle = _none(space) if noop is None else _action("--noop", noop, space)
         lines = [
-            f"{' + '.join(map(_shown, sorted(held)))}: {_meaning(action, meanings)}"
-            for held, action in actions.items()
-            if held
+            f"{' + '.join(map(_shown, sorted(names)))}: {_meaning(action, meanings)}"
+            for names, action in actions.items()
+            if names
         ]
         return cls(actions, idle, "\n".join(lines))
 
-    def action(self, held: Keys) -> Any:
-        """Return the action of the largest known set of keys among those held down."""
-        known = [keys for keys in self.actions if keys <= held and keys]
+    def action(self, pressed: Keys) -> Any:
+        """Return the action of the largest set of keys that are all pressed."""
+        known = [keys for keys in self.actions if keys <= pressed and keys]
         return self.actions[max(known, key=len)] if known else self.noop
 
 
 def _shown(key: str) -> str:
-    """Return the name of a key for people."""
+    """Return the name of a key in the legend."""
     return SHOWN.get(key, key.capitalize())
 
 
 def _parse(keys: str, space: Space[Any]) -> dict[Keys, Any]:
     actions: dict[Keys, Any] = {}
     for part in keys.split():
-        held, equals, action = part.rpartition("=")
-        if not equals or not held:
+        combination, equals, action = part.rpartition("=")
+        if not equals or not combination:
             raise UsageError(f"--keys: {part!r} must be a key and an action, such as 'a=0'")
-        names = _names("--keys", held.split("+"))
+        names = _names("--keys", combination.split("+"))
         if names in actions:
-            raise UsageError(f"--keys: {held!r} has two actions")
+            raise UsageError(f"--keys: {combination!r} has two actions")
         actions[names] = _action("--keys", action, space)
     if not actions:
-        raise UsageError("--keys is empty: take keys and actions, such as 'a=0 d=1'")
+        raise UsageError("--keys is empty: pass keys and actions, such as 'a=0 d=1'")
     return actions
 
 
-def _names(whose: str, held: Any) -> Keys:
-    """Return keys by the names that browsers use."""
-    held = held if isinstance(held, str | list | tuple) else [held]
-    return frozenset(_name(whose, key) for key in held)
+def _names(source: str, keys: Any) -> Keys:
+    """Return keys by the names that browsers use; ``source`` is for error messages."""
+    keys = keys if isinstance(keys, str | list | tuple) else [keys]
+    return frozenset(_name(source, key) for key in keys)
 
 
-def _name(whose: str, key: Any) -> str:
+def _name(source: str, key: Any) -> str:
     name = key
     if isinstance(key, int) and 0 <= key < 1 << 31:
         name = NAMES.get(key) or (chr(key) if key <= sys.maxunicode else "")
@@ -143,8 +144,8 @@ def _name(whose: str, key: Any) -> str:
         return CALLED[name.lower()]
     if not isinstance(name, str) or len(name) != 1 or not name.isprintable():
         raise UsageError(
-            f"{whose}: {key!r} is no key: take a character, or a name such as left, space, enter,"
-            " shift or f1"
+            f"{source}: {key!r} is not a key: use a character, or a name such as left, space,"
+            " enter, shift or f1"
         )
     return name.lower()
 
@@ -152,19 +153,19 @@ def _name(whose: str, key: Any) -> str:
 def _action(option: str, text: str, space: Space[Any]) -> Any:
     try:
         action = json.loads(text)
-        known = not isinstance(action, bool)  # which Python takes for 0 and 1
+        valid = not isinstance(action, bool)  # spaces accept True and False as 1 and 0
         if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
             action = np.array(action, space.dtype).reshape(space.shape)
-        known = known and space.contains(action)
+        valid = valid and space.contains(action)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise UsageError(f"{option}: {text!r} is not an action of {space}")
     return action
 
 
 def _none(space: Space[Any]) -> Any:
-    """Return the action of doing nothing: zeros, or the nearest to them."""
+    """Return the action for no key: zeros, or the nearest action."""
     if isinstance(space, spaces.Discrete):
         return int(space.start)
     if isinstance(space, spaces.Box):

@@ -1,7 +1,7 @@
-"""The metrics: the numbers that a page shows beside the pictures.
+"""The metrics: the numbers that a page shows next to the pictures.
 
-Most of them come from :meth:`agym.Envs.stats`. Episode returns are summed here while the page has
-viewers, and kept while it has none.
+Most of them come from :meth:`agym.Envs.stats`. Episode returns are counted here, but only while the
+page has viewers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Metrics(Hook):
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
-        # The latest episodes: steps of all environments at the end, and return. ``None`` stands for
-        # a time in which nothing was counted.
+        # The latest episodes: steps of all environments at the end, and return. ``None`` is a gap
+        # in which no episodes were counted.
         self._returns: deque[tuple[int, float] | None] = deque(maxlen=EPISODES)
         self._ended = 0
         self._steps = 0
@@ -45,10 +45,10 @@ class Metrics(Hook):
         )
 
     def begin(self) -> None:
-        """Begin to count, after a time without viewers."""
+        """Start to count, after a time without viewers."""
         if self._returns and self._returns[-1] is not None:
             self._returns.append(None)
-        # A step in progress is counted now and again when it ends, at most one per environment.
+        # A step in progress is counted twice, now and when it ends: at most one per environment.
         self._steps = max(self._steps, int(self._tap.steps().sum()))
         last, self._before = self._episodes.last, None
         self._episodes = Episodes(self._tap.num_envs, self._tap.autoreset)
@@ -57,7 +57,7 @@ class Metrics(Hook):
         self._episodes.count_from_start(self._tap.unstepped())
 
     def end(self) -> None:
-        """Count no longer, so that steps are as quick as before."""
+        """Stop counting, so that steps are as fast as without a page."""
         self._tap.remove_hook(self)
 
     def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
@@ -71,18 +71,18 @@ class Metrics(Hook):
         try:
             self._episodes.add(number, ids, result)
         except (RuntimeWarning, FloatingPointError):
-            return  # infinite rewards, where the caller has turned warnings into errors
+            return  # infinite rewards, and the caller has turned warnings into errors
         if self._episodes.returns:
             returns, _ = self._episodes.take()
             self._ended += len(returns)
             self._returns.extend((self._steps, value) for value in returns)
 
     def read(self) -> dict[str, Any]:
-        """Return all metrics in types that JSON can hold. Callable from any thread.
+        """Return all metrics in types that JSON supports. Callable from any thread.
 
-        ``envs`` has ``[steps, episodes, running return, last return, p50, p99, faults]`` each, with
-        times in seconds and ``None`` for unknown values. ``returns`` has ``[steps, return]`` of
-        each of the latest episodes, and ``None`` where some may be missing.
+        ``envs`` has ``[steps, episodes, running return, last return, p50, p99, faults]`` for each
+        environment, with times in seconds and ``None`` for unknown values. ``returns`` has
+        ``[steps, return]`` for each of the latest episodes, and ``None`` for a gap.
         """
         stats = self._tap.stats()
         now = time.monotonic()
@@ -92,7 +92,7 @@ class Metrics(Hook):
         if before is not None and len(before[2]) != len(busy):
             before = None  # environments have moved to other workers
         seconds = None if before is None else max(1e-9, now - before[0])
-        latest = [*self._returns]  # one atomic copy: the caller may append meanwhile
+        latest = [*self._returns]  # an atomic copy: the caller's thread may append at any time
         returns = [each[1] for each in latest if each is not None]
         times = [env.p50 for env in stats.envs if env.p50 is not None]
         running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
@@ -135,13 +135,13 @@ class Metrics(Hook):
         }
 
     def _policies(self) -> list[dict[str, Any]]:
-        """Return what the batched policies of this process have done since the last time."""
-        found, calls_of = [], self._policy_calls
+        """Return metrics of this process's batched policies since the last call."""
+        rows, calls_of = [], self._policy_calls
         for policy in open_policies():
             stats, now = policy.stats(), time.monotonic()
             before = calls_of.get(policy)
             calls_of[policy] = now, stats.calls
-            found.append(
+            rows.append(
                 {
                     "name": policy.name,
                     "version": stats.version,
@@ -153,10 +153,10 @@ class Metrics(Hook):
                     "call": stats.call,
                 }
             )
-        return sorted(found, key=lambda each: str(each["name"]))
+        return sorted(rows, key=lambda row: str(row["name"]))
 
     def _stuck(self, first: int) -> float | None:
-        """Return the seconds that a worker has been in the same step, if many."""
+        """Return the seconds that a worker has been in the same step, if they are many."""
         gauges = self._tap.gauges
         began, ended = gauges.began[first], gauges.ended[first]
         seconds = (clock() - began) / 1e9
@@ -164,10 +164,10 @@ class Metrics(Hook):
 
 
 def finite(value: float) -> float | None:
-    """Return a value, or ``None`` if JSON cannot hold it."""
+    """Return a value, or ``None`` if it is infinite or ``nan``, which JSON does not support."""
     return value if math.isfinite(value) else None
 
 
 def share(value: float) -> float:
-    """Clip to 0 and 1: a worker that ended a long step reports its time all at once."""
+    """Clip to 0 and 1, because a worker reports the time of a long step all at once."""
     return min(1.0, max(0.0, value))

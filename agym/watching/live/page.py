@@ -1,4 +1,4 @@
-"""The pages that ``agym.watch()`` returns, for synchronous and for async code."""
+"""The pages that ``agym.watch`` returns, for sync and async code."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from agym.watching.live.web_app import MAX_FPS, make_app, positive
 class Page:
     """A page that shows environments in a browser; made by :func:`agym.watch`.
 
-    It is served until :meth:`close`, the end of its ``with`` block, or the end of the environments.
+    It is served until :meth:`close`, the end of its ``with`` block, or until the environments are
+    closed.
 
     Attributes:
-        url: Its address, including the token that grants access.
+        url: The page's address, including the token that grants access.
     """
 
     _thread: Thread | None = None
@@ -81,7 +82,7 @@ class Page:
 
     @property
     def viewers(self) -> int:
-        """Number of browsers that have the page open."""
+        """Number of browsers in which the page is open."""
         return self._hub.viewers
 
     @property
@@ -96,15 +97,15 @@ class Page:
             ClosedError: The page was closed.
         """
         if self._closed:
-            raise ClosedError("this page is closed: agym.watch(envs) makes another")
+            raise ClosedError("this page is closed: call agym.watch(envs) for another")
         self._do(function)
 
     def pause(self) -> None:
-        """Hold back the results of further steps, as the page's button does."""
+        """Pause the caller's loop: hold the results of further steps, as the page's button does."""
         self._control(lambda: self._hub.set_pause(True))
 
     def resume(self) -> None:
-        """Release held results."""
+        """Continue after :meth:`pause`."""
         self._control(lambda: self._hub.set_pause(False))
 
     def limit_speed(self, steps: float | None) -> None:
@@ -163,7 +164,9 @@ class AsyncPage(Page):
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            raise UsageError("call watch() inside of a coroutine: it serves on its loop") from None
+            raise UsageError(
+                "no event loop is running: call agym.watch() for async environments in a coroutine"
+            ) from None
         serve()
 
     def _do(self, function: Callable[[], None]) -> None:
@@ -194,7 +197,7 @@ class AsyncPage(Page):
         Raises:
             UsageError: Always.
         """
-        raise UsageError("this page is on an event loop: use `async with`, or await aclose()")
+        raise UsageError("this page is for async code: use `async with`, or await aclose()")
 
     async def aclose(self) -> None:
         """Stop serving; the environments stay open. Idempotent."""
@@ -207,7 +210,7 @@ class AsyncPage(Page):
 
     def __enter__(self) -> Self:
         """Raise; use ``async with``."""
-        raise UsageError("this page is on an event loop: use `async with agym.watch(envs)`")
+        raise UsageError("this page is for async code: use `async with agym.watch(envs)`")
 
     async def __aenter__(self) -> Self:
         return self
@@ -245,7 +248,7 @@ def watch(
     share: float = 0.05,
     legend: str = "",
 ) -> Page:
-    """Serve a page to watch environments in a browser.
+    """Serve a web page that shows environments while they are stepped.
 
     Example:
         >>> import agym
@@ -255,25 +258,28 @@ def watch(
         ...         print(page.url)
         http://127.0.0.1:...
 
-    The page shows what the environments render, statistics, and which environments are slow or
-    were replaced. Its controls pause, single-step or slow down the environments. The page is
-    served from a separate thread; for :func:`agym.make_async` on the running event loop (use
-    ``async with``). Only environments that are in view are rendered, before a step of the caller's;
-    without viewers, the environments are left alone, and no episodes are counted. Slow or vanished
-    browsers delay nothing.
-    Frames of ``rgb_array_list`` that the page shows are taken from the environment. An open page
-    keeps unreferenced environments alive.
+    The page shows rendered pictures and statistics of the environments, and which of them are slow
+    or were replaced. Its controls pause, single-step or slow down the environments. A separate
+    thread serves the page; for :func:`agym.make_async`, the running event loop (use
+    ``async with``). Only environments in view are rendered, before one of the caller's steps.
+    Without viewers, nothing is rendered, and no episodes are counted. Slow browsers do not delay
+    the environments.
+
+    With ``rgb_array_list``, the page consumes the frames that it shows. An open page keeps
+    unreferenced environments alive.
 
     Args:
         envs: Opened environments that agym runs, wrapped or not.
-        port: Port; 0 picks a free one.
+        port: Port; 0 for any free port.
         host: Address to listen on; any other than loopback exposes the page to the network.
-        fps: Maximum number of pictures per second, up to 30; can be changed in the page.
+        fps: Maximum number of pictures per second, up to 30; can be changed on the page.
         share: Maximum share of the time of this process's cores that pictures may take.
-        legend: Text about keys. With a legend, keys go to the caller: see :attr:`Page.keys`.
+        legend: Text that describes keys. With a legend, the page reports pressed keys: see
+            :attr:`Page.keys`.
 
     Raises:
-        UsageError: The port is taken, there is a page already, or an argument is invalid.
+        UsageError: The port is in use, the environments already have a page, or an argument is
+            invalid.
         MissingExtraError: Starlette, uvicorn or Pillow is not installed.
     """
     envs = envs_of(envs, "agym.watch")
@@ -285,7 +291,7 @@ def watch(
         "port": port, "host": host, "fps": fps, "share": share, "legend": legend,
     }  # fmt: skip
     if any(not page._closed for page in tap.pages):
-        raise UsageError("these environments have a page already: close() that one first")
+        raise UsageError("these environments already have a page: close() that page first")
     page = (AsyncPage if isinstance(envs, AsyncEnvs) else Page)(tap, **options)
     tap.pages[:] = [page]
     return page

@@ -1,8 +1,9 @@
 """Pauses, single-steps or slows down the caller's loop.
 
-Steps that were dispatched still run, but their results are held back. So a loop that steps blocks
-in its ``await`` or its call, while everything else goes on. Another thread may hold the throttle.
-While it holds nothing it can stay out of the hooks, so that steps are as quick as before.
+Dispatched steps still run, but their results are delayed. So a loop that steps environments blocks
+in its call or its ``await``, and all other code goes on. The throttle may be controlled from
+another thread. When it delays nothing, it need not be a hook, so that steps are as fast as without
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Throttle(Hook):
     """Counts dispatched steps, and computes how long their results must wait.
 
     Attributes:
-        paused: Whether steps that are dispatched from now on are held.
+        paused: Whether the results of steps dispatched from now on are held.
         limit: Steps per second of each environment, ``None`` for no limit.
     """
 
@@ -33,7 +34,7 @@ class Throttle(Hook):
         self.paused = False
         self.limit: float | None = None
         self._num_envs = num_envs
-        # Counts of single environments' steps: dispatched, and allowed while paused.
+        # Numbers of steps of single environments: dispatched, and allowed while paused.
         self._dispatched = 0
         self._granted = 0
         self._due = 0.0
@@ -43,18 +44,18 @@ class Throttle(Hook):
         abandon_in_forks(self)
 
     def abandon(self) -> None:
-        """Let go in a forked child, in which no other thread could do so."""
-        self._changed = threading.Condition()  # another thread of the parent may hold its lock
+        """Release everything in a forked child, where no other thread could do so."""
+        self._changed = threading.Condition()  # a thread of the parent may have the old lock
         self._sleepers = set()
         self.paused, self.limit = False, None
 
     @property
     def holds(self) -> bool:
-        """Whether it is paused or limits the speed."""
+        """Whether the throttle is paused or limits the speed."""
         return self.paused or self.limit is not None
 
     def before_step(self, ids: Ids) -> None:
-        """Count the steps, while results are held back."""
+        """Count the steps, while the throttle is paused or limits the speed."""
         with self._changed:
             if self.holds:
                 self._dispatched += len(ids)
@@ -63,7 +64,7 @@ class Throttle(Hook):
                 self._due = max(self._due, time.monotonic()) + seconds
 
     def pause(self) -> None:
-        """Hold steps that are dispatched from now on. Idempotent."""
+        """Hold the results of steps dispatched from now on. Idempotent."""
         with self._changed:
             if not self.paused:
                 self.paused, self._granted = True, self._dispatched
@@ -75,10 +76,10 @@ class Throttle(Hook):
             self._wake()
 
     def step_once(self) -> None:
-        """While paused, release the held results, or else allow one step of each environment."""
+        """While paused, release the held results; if there are none, allow a step of each env."""
         with self._changed:
-            held = self._dispatched > self._granted
-            self._granted = self._dispatched + (0 if held else self._num_envs)
+            any_held = self._dispatched > self._granted
+            self._granted = self._dispatched + (0 if any_held else self._num_envs)
             self._wake()
 
     def set_limit(self, limit: float | None) -> None:
@@ -88,7 +89,7 @@ class Throttle(Hook):
             self._wake()
 
     def after_removal(self) -> None:
-        """Release all held results, and hold no more."""
+        """Release all held results, and stop holding results."""
         self.resume()
         self.set_limit(None)
 
@@ -99,14 +100,15 @@ class Throttle(Hook):
                 self._changed.wait(min(seconds, RECHECK_SECONDS))
 
     def holding(self, end: float | None) -> Generator[Any, None, None]:
-        """Wait likewise in a task of the running event loop."""
+        """Wait until results may be returned, in a task of the running event loop."""
         while (seconds := self._seconds_left(end)) > 0:
             loop = asyncio.get_running_loop()
             woken = loop.create_future()
             timer = None if math.isinf(seconds) else loop.call_later(seconds, _set, woken)
             self._sleepers.add(woken)
             try:
-                # Check again, now that ``_wake`` knows the future.
+                # Another thread may have released the results since the last check. From now on
+                # its ``_wake`` finds this future.
                 if self._seconds_left(end) > 0:
                     yield from woken
             finally:

@@ -1,4 +1,4 @@
-"""Views: which environments a viewer shows, and the picture of them."""
+"""Views: the environments that a viewer shows, and the picture of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUALITY = 80
 
 
 class View(NamedTuple):
-    """What a viewer shows: one environment, or (``env`` is ``None``) a page of many."""
+    """The environments that a viewer shows: one, or a page of many if ``env`` is ``None``."""
 
     env: int | None = None
     page: int = 0
@@ -27,7 +27,7 @@ class View(NamedTuple):
         return self.page_ids(num_envs) if self.env is None else range(self.env, self.env + 1)
 
     def page_ids(self, num_envs: int) -> range:
-        """Return the ids of the page of many, also while one is shown alone."""
+        """Return the ids of the page, even while one environment is shown alone."""
         start = self.page * TILES
         return range(start, min(num_envs, start + TILES))
 

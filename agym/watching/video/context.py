@@ -1,4 +1,4 @@
-"""Context managers that work with ``with`` or ``async with``, as the environments require."""
+"""Context managers for ``with`` or ``async with``, depending on the environments."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class EitherContext(ABC):
 
     @abstractmethod
     def _finish(self) -> None:
-        """Finish, and raise what went wrong."""
+        """Finish, and raise any error."""
 
     @abstractmethod
     async def _afinish(self) -> None:
-        """Finish without blocking the loop, and raise what went wrong."""
+        """Finish without blocking the loop, and raise any error."""
 
     @abstractmethod
     def _abort(self) -> None:
-        """Finish at once, with what there is so far."""
+        """Finish at once, without waiting for pending work."""
 
     def __enter__(self) -> Self:
         if isinstance(self._api, AsyncEnvs):
@@ -33,7 +33,7 @@ class EitherContext(ABC):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        """Finish; if the block raised, with what there is so far."""
+        """Finish; abort if the block raised."""
         if error is None:
             self._finish()
         else:
@@ -46,7 +46,7 @@ class EitherContext(ABC):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        """Finish; if the block raised or was cancelled, with what there is so far."""
+        """Finish; abort if the block raised or was cancelled."""
         if error is None:
             await self._afinish()
         else:

@@ -40,14 +40,14 @@ def check_path(path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Check that a file can be written, by opening it; it stays as it is.
+    """Check that a file can be written, by opening it; its contents do not change.
 
     Raises:
-        UsageError: It cannot: it is a folder, there is no folder to put it into, ...
+        UsageError: It cannot be written: it is a folder, its folder does not exist, ...
     """
     with writing(path):
         if not path.parent.is_dir():
-            raise UsageError(f"path={str(path)!r} is in no folder that exists")
+            raise UsageError(f"path={str(path)!r} is in a folder that does not exist")
         new = not (path.exists() or path.is_symlink())
         path.open("ab").close()
         if new:
@@ -56,7 +56,7 @@ def check_file(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system raises about a file into one sentence.
+    """Turn an ``OSError`` about a file into a :class:`UsageError`.
 
     Raises:
         UsageError: The file cannot be written.
@@ -70,7 +70,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 class Movie:
-    """One video file. It exists from the first picture on, and is playable once closed."""
+    """A video file. It exists from the first picture on, and can be played once it is closed."""
 
     def __init__(self, path: Path, fps: Fraction) -> None:
         self._path = path
@@ -85,16 +85,16 @@ class Movie:
         Args:
             picture: ``uint8[height, width, 3]``. The first picture sets the size of the video;
                 others are put into its upper left corner.
-            position: When it is shown, in pictures from the beginning; must increase.
+            position: When it is shown, in pictures since the start; must increase.
         """
         with writing(self._path):
             if self._container is None:
-                self._begin(picture)
+                self._open(picture)
             frame = self._frame(_fitted(picture, self._stream.height, self._stream.width))
             frame.pts, frame.time_base = position, 1 / self._fps
             self._container.mux(self._stream.encode(frame))
 
-    def _begin(self, picture: Array) -> None:
+    def _open(self, picture: Array) -> None:
         self._container = require("av", "video").open(str(self._path), "w")
         self._stream = stream = self._container.add_stream(
             self._codec, rate=self._fps, options=self._options
@@ -127,7 +127,7 @@ class Movie:
 
 
 def _fitted(picture: Array, height: int, width: int) -> Array:
-    """Return a contiguous picture of a size: cropped, or padded with black right and below."""
+    """Crop a picture to a size, or pad it with black right and below; return it contiguous."""
     if picture.shape[:2] == (height, width):
         return np.ascontiguousarray(picture)
     fitted = np.zeros((height, width, 3), np.uint8)

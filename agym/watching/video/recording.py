@@ -1,4 +1,4 @@
-"""Recording: a video of environments while they are stepped, by any API.
+"""Records a video of environments while they are stepped, with any API.
 
 Before a step is sent, a render is sent, and the step queues behind it. The caller does not wait
 for the render. A thread encodes its frames::
@@ -7,7 +7,7 @@ for the render. A thread encodes its frames::
                                      '-- frames --> writer: mosaic, encode --> file
 
 Frames that do not fit into the writer's bounded queue are dropped. The previous picture is shown
-longer instead, so that the video keeps time.
+longer instead, so that the video's speed stays correct.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agym.watching.video.tiling import check_scale
 from agym.watching.video.tiling import mosaic as make_mosaic
 from agym.watching.video.writer import Writer
 
-# Pictures per second of environments whose metadata has no render_fps, and the bounds of it.
+# Pictures per second of environments whose metadata has no render_fps, and the allowed range.
 DEFAULT_FPS = 30
 MIN_FPS, MAX_FPS = 0.01, 1000
 
@@ -62,28 +62,29 @@ def record(
         >>> recording.frames  # the last one shows the final state
         4
 
-    Recording starts at once. The file is complete at the end of the block, also if the block
-    raises or is cancelled; use ``async with`` for async environments. The returned object also has
-    all methods of the environments; its ``close`` (``aclose``) closes them, too.
+    Recording starts at once. The file is complete at the end of the block, even if the block raises
+    or is cancelled; use ``async with`` for async environments. The returned object also has all
+    methods of the environments; its ``close`` (``aclose``) closes them, too.
 
-    A render is sent before each step. A thread encodes. At most 8 renders (or 256 MB of frames, but
-    always 2) wait for it. If it cannot keep up, pictures are dropped and the previous one is shown
-    longer.
+    A render is sent before each step, and a thread encodes the frames. At most 8 renders, or 256 MB
+    of frames, wait for this thread (but always up to 2 renders). If it cannot keep up, pictures are
+    dropped, and the previous picture is shown longer.
 
     Args:
         envs: Opened environments that agym runs, wrapped or not, or a group of ``split``, with a
             ``render_mode`` such as ``"rgb_array"``.
         path: A file ending in ``.mp4`` or ``.gif``; an existing file is replaced.
-        fps: Pictures per second; by default the environments' own ``render_fps`` over ``every``,
+        fps: Pictures per second; by default the environments' ``render_fps`` divided by ``every``,
             which is real time.
         env_ids: Environments to record, ``None`` for all.
-        every: Steps of all these environments per picture.
-        mosaic: All in one picture; else one file each, ``run-3.mp4`` for environment 3.
+        every: Number of steps per picture.
+        mosaic: ``True`` for one video of all environments; ``False`` for a file per environment,
+            such as ``run-3.mp4`` for environment 3.
         columns: See :func:`agym.mosaic`.
-        labels: Text in the corner of each environment; ``True`` for their ids.
+        labels: Text in the corner of each environment's picture; ``True`` for the ids.
         scale: Scale factor of pictures; see :func:`agym.mosaic`.
-        drop: ``False`` makes steps wait for the encoding instead. Not for async environments,
-            whose loop would be blocked.
+        drop: ``False`` makes steps wait for the encoding instead of dropping pictures. Not for
+            async environments, because it would block the event loop.
 
     Raises:
         UsageError: An argument is invalid, or the environments render no pictures.
@@ -98,10 +99,12 @@ def record(
     every = check_count("every", every)
     ids = parse_env_ids(env_ids, api.num_envs, least=1)
     if fps is None:
-        own = api.metadata.get("render_fps") or DEFAULT_FPS
-        if not is_number(own):
-            raise UsageError(f"render_fps={own!r} of the environments is no number: set fps")
-        fps = float(own) / every
+        render_fps = api.metadata.get("render_fps") or DEFAULT_FPS
+        if not is_number(render_fps):
+            raise UsageError(
+                f"render_fps={render_fps!r} of the environments is not a number: pass fps="
+            )
+        fps = float(render_fps) / every
     if not (is_number(fps) and MIN_FPS <= fps <= MAX_FPS):
         raise UsageError(
             f"fps={fps!r} must be a number of pictures per second, {MIN_FPS} to {MAX_FPS}"
@@ -110,7 +113,7 @@ def record(
         columns = check_count("columns", columns)
     texts: bool | Sequence[object] = [*ids] if labels is True else labels
     if not isinstance(texts, bool) and (isinstance(texts, str) or len(texts) != len(ids)):
-        raise UsageError(f"labels must be True, or a sequence with one for each of {len(ids)}")
+        raise UsageError(f"labels must be True, or a sequence of {len(ids)} labels")
     check_scale(scale)
     path = Path(path)
     paths = [path] if mosaic else paths_of(path, ids)
@@ -126,7 +129,7 @@ def record(
 
 
 def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
-    """Return the files of environments that have one each."""
+    """Return a file per environment."""
     return [path.with_stem(f"{path.stem}-{i}") for i in ids]
 
 
@@ -138,8 +141,8 @@ def check_pictures(api: Envs | AsyncEnvs) -> None:
     """
     if api.render_mode in (None, "human"):
         raise UsageError(
-            f"environments with render_mode={api.render_mode!r} give no pictures to record: make"
-            " them with render_mode='rgb_array'"
+            f"environments with render_mode={api.render_mode!r} render no pictures: make them with"
+            " render_mode='rgb_array'"
         )
 
 
@@ -173,11 +176,11 @@ class Recording(EitherContext, Hook):
         >>> recording.frames, recording.dropped
         (2, 0)
 
-    Attributes that it lacks are looked up in the environments.
+    All other attributes are looked up in the environments.
 
     Attributes:
-        dropped: Number of pictures dropped so far, because encoding could not keep up or the
-            environments did not render.
+        dropped: Number of pictures dropped so far, because the encoding could not keep up or a
+            render failed.
     """
 
     def __init__(
@@ -197,13 +200,13 @@ class Recording(EitherContext, Hook):
         self._tap = tap
         self._writer = writer
         self._drop = drop
-        # Ids in the whole, which differ from those in a group.
+        # The engine's ids, which differ from ``ids`` in a group.
         self._ids = tuple(api.env_ids[i] for i in ids)
         self._members = frozenset(self._ids)
-        # Environment steps between two pictures, and until the next; number of pictures due so
-        # far; renders in flight by their position.
+        # Environment steps between two pictures, and until the next picture; number of pictures so
+        # far, including dropped ones; renders in flight by the position of their picture.
         self._period = every * len(ids)
-        self._left = 0
+        self._steps_until_next = 0
         self._due = 0
         self._tickets: dict[int, Any] = {}
         self._error: BaseException | None = None
@@ -222,23 +225,23 @@ class Recording(EitherContext, Hook):
         """Take a picture if one is due."""
         whole = len(ids) == self._tap.num_envs
         steps = len(self._members) if whole else len(self._members.intersection(ids))
-        if steps and self._left <= 0:
-            self._left += self._period
+        if steps and self._steps_until_next <= 0:
+            self._steps_until_next += self._period
             self._take()
-        self._left -= steps
+        self._steps_until_next -= steps
 
     def _take(self) -> None:
         """Send a render, if there is room."""
         position, self._due = self._due, self._due + 1
         if not self._writer.has_room(len(self._tickets)):
-            # Only the caller can wait for a render that is in flight while others step.
+            # Wait for the encoder, but not for renders in flight: this thread itself receives them.
             if self._drop or len(self._tickets) > 1:
                 self.dropped += 1
                 return
             self._writer.wait_for_room(len(self._tickets))
         try:
             ticket = self._tap.render(self._ids, partial(self._on_rendered, position))
-        except AgymError as error:  # an environment is gone, which the step will report
+        except AgymError as error:  # an environment is dead or closed, which the step will report
             self._error = error
             self.dropped += 1
             return
@@ -257,7 +260,7 @@ class Recording(EitherContext, Hook):
     # ---------------------------------------------------------------- the end
 
     def _stop(self, *, last: bool) -> None:
-        """Stop taking pictures; ``last`` takes a final one."""
+        """Stop taking pictures, after a last one if ``last``."""
         if not self._active:
             return
         if last and self._due and not self._tap.closed:
@@ -266,7 +269,7 @@ class Recording(EitherContext, Hook):
         self._tap.remove_hook(self)
 
     def _check(self) -> None:
-        """Raise an error of the writer or, if there is no picture at all, of rendering."""
+        """Raise an error of the writer or, if there is no picture at all, of a render."""
         if self._writer.error is not None:
             raise self._writer.error
         if not self._writer.written and self._error is not None:
@@ -276,10 +279,12 @@ class Recording(EitherContext, Hook):
         """Take a last picture and finish the file; the environments stay open. Idempotent.
 
         Raises:
-            Exception: The error of encoding, or of rendering if there is no picture at all.
+            Exception: The encoding raised it; or a render, if there is no picture at all.
         """
         if isinstance(self._api, AsyncEnvs):
-            raise UsageError("these are for async code: use `async with`, or await aclose()")
+            raise UsageError(
+                "these environments are for async code: use `async with`, or await aclose()"
+            )
         self._stop(last=True)
         for ticket in [*self._tickets.values()]:
             self._tap.wait(ticket)
@@ -290,7 +295,7 @@ class Recording(EitherContext, Hook):
         self.finish()
 
     async def _afinish(self) -> None:
-        """Finish without blocking the loop; if cancelled, with what there is so far."""
+        """Finish without blocking the loop; if cancelled, finish with the pictures so far."""
         assert isinstance(self._api, AsyncEnvs)
         self._stop(last=True)
         try:
@@ -302,7 +307,7 @@ class Recording(EitherContext, Hook):
         self._check()
 
     def _abort(self) -> None:
-        """Finish the file with what there is so far."""
+        """Finish the file with the pictures so far."""
         self._stop(last=False)
         self._writer.finish()
 

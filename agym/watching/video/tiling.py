@@ -1,4 +1,4 @@
-"""Mosaic: one picture of what many environments rendered. Pillow scales and draws."""
+"""Mosaic: one picture of the frames of many environments. Pillow scales and draws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agym.errors import UsageError
 # Default maximum size of a mosaic (width, height).
 FITTING = (1920, 1080)
 
-# Maximum scale factor, and maximum size of a mosaic: pixels of a side, and in all.
+# Maximum scale factor, and maximum size of a mosaic: pixels per side, and in total.
 MAX_SCALE = 1000
 MAX_SIDE = 16384
 MAX_PIXELS = 64_000_000
@@ -39,7 +39,7 @@ def mosaic(
     scale: float | None = None,
     size: tuple[int, int] = FITTING,
 ) -> Array:
-    """Put frames of many environments into one picture, row by row.
+    """Put the frames of many environments into one picture, row by row.
 
     Example:
         >>> import agym, numpy as np
@@ -48,20 +48,22 @@ def mosaic(
         (82, 184, 3)
 
     Args:
-        frames: Results of ``envs.render()``: pictures ``uint8[height, width, 3]``, or with one,
-            four or no channels, of any sizes; depth maps of floats, drawn with the nearest white;
-            texts; or lists of these, of which the last is shown. ``None`` leaves a tile empty.
-        columns: Pictures per row; by default as many as make them largest within ``size``.
-        labels: Text in the corner of each picture; ``True`` for their positions.
-        scale: Scale factor of all; by default they are shrunk if needed, to fit into ``size``.
-        size: Maximum width and height.
+        frames: Results of ``envs.render()``, of any sizes: pictures ``uint8[height, width, 3]``,
+            also with one or four channels or without this axis; depth maps of floats, with the
+            nearest point white; texts; or lists of these, of which the last is shown. ``None``
+            leaves a tile empty.
+        columns: Pictures per row; by default the number that makes them largest within ``size``.
+        labels: Text in the corner of each picture; ``True`` for its index.
+        scale: Scale factor of all pictures; by default they are shrunk if necessary, so that the
+            mosaic fits into ``size``.
+        size: Maximum width and height of the mosaic, for the defaults of ``columns`` and ``scale``.
 
     Returns:
         ``uint8[height, width, 3]``, a new array.
 
     Raises:
         UsageError: There are no frames, one is not a picture, an option is invalid, or the mosaic
-            would have more than 16384 pixels a side or 64 million in all.
+            would have more than 16384 pixels per side or 64 million in total.
         MissingExtraError: Pillow is not installed.
     """
     return np.array(tile(frames, columns, labels=labels, scale=scale, size=size).image)
@@ -91,11 +93,11 @@ def tile(
     scale: float | None = None,
     size: tuple[int, int] = FITTING,
 ) -> Tiling:
-    """Do what :func:`mosaic` does, and also return the layout."""
+    """Make a mosaic, as :func:`mosaic` does, and return it with its layout."""
     if isinstance(frames, str | np.ndarray) and not (
         isinstance(frames, np.ndarray) and frames.ndim == 4
     ):
-        raise UsageError("mosaic takes the frames of many environments: pass a list of them")
+        raise UsageError("frames must be a list of frames, one per environment")
     if not len(frames):
         raise UsageError("mosaic needs at least one frame")
     images = [_image(frame, i) for i, frame in enumerate(frames)]
@@ -115,8 +117,8 @@ def tile(
     if max(whole_size) > MAX_SIDE or math.prod(whole_size) > MAX_PIXELS:
         raise UsageError(
             f"a picture of {whole_size[0]} × {whole_size[1]} pixels is too large (at most"
-            f" {MAX_SIDE} a side, {MAX_PIXELS:,} in all): take a smaller scale, or fewer columns"
-            " or environments"
+            f" {MAX_SIDE} per side, {MAX_PIXELS:,} in total): use a smaller scale, fewer columns or"
+            " fewer environments"
         )
     whole = pillow.new("RGB", whole_size, GROUND)
     for i, (image, text) in enumerate(zip(images, texts, strict=True)):
@@ -137,7 +139,7 @@ def tile(
 
 
 def check_scale(scale: float | None) -> None:
-    """Check a scale factor; ``None`` is what fits.
+    """Check a scale factor; ``None`` is the default.
 
     Raises:
         UsageError: It is not a positive number, or too large.
@@ -147,13 +149,13 @@ def check_scale(scale: float | None) -> None:
 
 
 def arrange(count: int, width: int, height: int, size: tuple[int, int]) -> tuple[int, float]:
-    """Return the number of columns that makes pictures largest, and their scale factor."""
+    """Return the number of columns that makes the pictures largest, and the scale factor."""
     fits = [_fitting(size, count, n, width, height) for n in range(1, count + 1)]
     return 1 + fits.index(max(fits)), max(fits)
 
 
 def _fitting(size: tuple[int, int], count: int, columns: int, width: int, height: int) -> float:
-    """Return the factor by which pictures can be scaled so that all fit."""
+    """Return the largest scale factor at which all pictures fit."""
     across = (size[0] + GAP) / columns - GAP
     down = (size[1] + GAP) / -(-count // columns) - GAP
     return min(across / width, down / height)
@@ -167,7 +169,7 @@ def _texts(labels: bool | Sequence[object], count: int) -> list[str]:
     if isinstance(labels, bool):
         return [str(i) if labels else "" for i in range(count)]
     if isinstance(labels, str) or len(labels) != count:
-        raise UsageError(f"labels must be True, or a sequence with one for each of {count} frames")
+        raise UsageError(f"labels must be True, or a sequence of {count} labels, one per frame")
     return [str(label) for label in labels]
 
 
@@ -189,7 +191,7 @@ def _image(frame: Any, i: int) -> Any:
         pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
     ):
         raise UsageError(
-            f"frame {i} is no picture: {pixels.dtype} of shape {pixels.shape}, not uint8 of"
+            f"frame {i} is not a picture: {pixels.dtype} of shape {pixels.shape}, not uint8 of"
             " (height, width), or (height, width, channels) with 1, 3 or 4 channels"
         )
     if 0 in pixels.shape:
@@ -202,7 +204,7 @@ def _image(frame: Any, i: int) -> Any:
 
 
 def _in_order(pixels: Array) -> Array:
-    """Return pixels in C order; pygame's are transposed, so copy pixels whole for speed."""
+    """Return pixels in C order; pygame's are transposed, and copying whole pixels is faster."""
     if pixels.ndim == 3 and pixels.strides[2] == 1 and not pixels.flags.c_contiguous:
         whole = np.ascontiguousarray(pixels.view(f"V{pixels.shape[2]}"))
         return whole.view(np.uint8).reshape(pixels.shape)
@@ -210,7 +212,7 @@ def _in_order(pixels: Array) -> Array:
 
 
 def _shade(depths: Array) -> Array:
-    """Return depths as shades of grey: the nearest is white."""
+    """Return depths as shades of grey; the nearest point is white."""
     finite = depths[np.isfinite(depths)]
     if not finite.size:
         return np.zeros(depths.shape, np.uint8)
@@ -221,7 +223,7 @@ def _shade(depths: Array) -> Array:
 
 
 def _page(text: str) -> Any:
-    """Return a text, without its colours, as a picture."""
+    """Return a picture of a text, without its colours."""
     pillow, drawing = require("PIL.Image", "render"), require("PIL.ImageDraw", "render")
     plain = _ESCAPE.sub("", text)
     ruler = drawing.Draw(pillow.new("RGB", (1, 1)))

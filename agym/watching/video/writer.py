@@ -1,6 +1,6 @@
 """Writer: a thread that makes pictures of frames and adds them to videos.
 
-Callers bound its queue: :meth:`Writer.has_room` says whether there is room.
+Callers keep the queue short: :meth:`Writer.has_room` tells whether there is room.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from agym.core.protocol.typing import Array
 
 Paint = Callable[[list[Any]], Sequence[Array]]
 
-# Bounds of the queue: renders, and bytes; two renders are always allowed.
+# Limits of the queue, in renders and in bytes; two renders are always allowed.
 MAX_WAITING = 8
 MAX_BYTES = 256 * 1024 * 1024
 
 
 class Film(Protocol):
-    """A video that takes pictures; see :class:`~agym.watching.video.movie.Movie`."""
+    """A video to which pictures are added; see :class:`~agym.watching.video.movie.Movie`."""
 
     def add(self, picture: Array, position: int) -> None: ...
     def close(self) -> None: ...
@@ -45,25 +45,25 @@ class Writer:
         self._paint = paint
         self._waiting: deque[tuple[int, list[Any]]] = deque()
         self._changed = threading.Condition()
-        self._most = MAX_WAITING
+        self._capacity = MAX_WAITING
         self._over = False
         self._thread = threading.Thread(target=self._run, name="agym-writer", daemon=True)
         self._thread.start()
 
     def has_room(self, in_flight: int) -> bool:
-        """Return whether another render fits, beside those in flight."""
+        """Return whether there is room for another render, besides those in flight."""
         with self._changed:
-            return in_flight + len(self._waiting) < self._most
+            return in_flight + len(self._waiting) < self._capacity
 
     def wait_for_room(self, in_flight: int) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: in_flight + len(self._waiting) < self._most)
+            self._changed.wait_for(lambda: in_flight + len(self._waiting) < self._capacity)
 
     def put(self, position: int, frames: list[Any]) -> None:
         """Queue the frames of a render for a position; see ``Movie.add``."""
         size = sum(map(_size, frames))
         with self._changed:
-            self._most = max(2, min(MAX_WAITING, MAX_BYTES // max(1, size)))
+            self._capacity = max(2, min(MAX_WAITING, MAX_BYTES // max(1, size)))
             self._waiting.append((position, frames))
             self._changed.notify_all()
 
@@ -80,9 +80,9 @@ class Writer:
             with ExitStack() as stack:
                 for movie in self._movies:
                     stack.callback(movie.close)
-                while (taken := self._next()) is not None:
-                    self._write(*taken)
-                    del taken  # frees the frames, whose memory others may wait for
+                while (render := self._next()) is not None:
+                    self._write(*render)
+                    del render  # frees the frames, so that a worker can reuse their memory
         except Exception as error:
             self.error = error if self.error is None else self.error
 
@@ -91,9 +91,9 @@ class Writer:
             self._changed.wait_for(lambda: self._waiting or self._over)
             if not self._waiting:
                 return None
-            taken = self._waiting.popleft()
+            render = self._waiting.popleft()
             self._changed.notify_all()
-            return taken
+            return render
 
     def _write(self, position: int, frames: list[Any]) -> None:
         if self.error is not None:

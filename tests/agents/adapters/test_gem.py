@@ -104,7 +104,7 @@ def test_an_environment_of_agym_is_one_of_gem() -> None:
     env.reset(seed=4)
     env.step("0")
     assert env.step("0")[2:4] == (False, True)
-    with pytest.raises(agym.UsageError, match="registered with GEM already"):
+    with pytest.raises(agym.UsageError, match="already registered with GEM"):
         adapter.register("test:Guess-v0", Guess)
     with pytest.raises(agym.UsageError, match="snapshot"):
         env.spawn(same_state=True)

@@ -270,7 +270,7 @@ def test_bad_arguments() -> None:
         rollouts_of("no-such-taskset")
     with pytest.raises(agym.UsageError, match="neither a seed"):
         adapter.classes(Guess, tasks=["a"])
-    with pytest.raises(agym.UsageError, match="there is a module 'sys' already"):
+    with pytest.raises(agym.UsageError, match="there is already a module 'sys'"):
         adapter.register("sys", Guess)
     with pytest.raises(agym.UsageError, match="must be a name"):
         adapter.register("a.b", Guess)

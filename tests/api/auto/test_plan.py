@@ -25,7 +25,7 @@ def test_a_plan_of_an_id() -> None:
     assert plan.profile.name == "CartPole-v1"
     assert {one.backend for one in plan.candidates} == {"serial", "thread", "process", "vector"}
     (vector,) = [one for one in plan.candidates if one.backend == "vector"]
-    assert "plays other games from the same seed" in vector.remark
+    assert "plays different games with the same seed" in vector.remark
     assert "serial" in str(plan)
 
 
@@ -69,8 +69,8 @@ def test_what_cannot_be_planned() -> None:
 
 @pytest.mark.parametrize(
     ("option", "remedy"),
-    [("cluster", "name backend='ray'"), ("address", "name backend='ray'"),
-     ("overlap", "name backend='process'")],
+    [("cluster", "use backend='ray'"), ("address", "use backend='ray'"),
+     ("overlap", "use backend='process'")],
 )  # fmt: skip
 def test_what_a_plan_does_not_weigh(option: str, remedy: str) -> None:
     with pytest.raises(agym.UsageTypeError, match=remedy):

@@ -112,11 +112,11 @@ def test_object_leaves_stay_as_they_are() -> None:
 
 def test_views_that_change_are_refused() -> None:
     for make in (agym.make, agym.make_async):
-        with pytest.raises(UsageError, match="copy=False gives views that change"):
+        with pytest.raises(UsageError, match="copy=False returns views that change"):
             make(Tally, 2, output="jax", copy=False)
 
 
 def test_a_dtype_that_jax_lacks_is_refused_when_made() -> None:
     space = spaces.Box(0, 1, (2,), np.longdouble)
-    with pytest.raises(UsageError, match=r"output='jax' has nothing like .*float128"):
+    with pytest.raises(UsageError, match=r"output='jax' has no dtype for .*float128"):
         agym.make(partial(Echo, space, [None]), 2, output="jax")

@@ -219,7 +219,7 @@ def test_any_space(space: Any, seed: int) -> None:
     [
         (
             spaces.Dict({"x": spaces.Box(0, 1, (2,), np.longdouble)}),
-            r"output='torch' has nothing like observations\['x'\] of dtype float128.*'array'",
+            r"output='torch' has no dtype for observations\['x'\] of dtype float128.*'array'",
         ),
         (spaces.Box(0, 1, (2,), np.dtype(">f4")), "of dtype >f4"),
     ],
@@ -295,7 +295,7 @@ def test_forms_are_those_of_the_type() -> None:
 
 
 def test_gymnasiums_api_gives_arrays() -> None:
-    with pytest.raises(UsageError, match="make_vec gives arrays"):
+    with pytest.raises(UsageError, match="make_vec returns arrays"):
         agym.make_vec("CartPole-v1", 2, output="torch")
 
 

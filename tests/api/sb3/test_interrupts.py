@@ -34,7 +34,7 @@ def test_after_ctrl_c_steps_go_on(tmp_path: Path, in_one_go: bool) -> None:
 
 @pytest.mark.parametrize("name", ["autoreset", "num_envs", "output", "vec_env_cls", "render_mode"])
 def test_names_that_mean_nothing_here(name: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} is no option of AgymVecEnv"):
+    with pytest.raises(TypeError, match=f"`{name}` isn't an AgymVecEnv option"):
         agym.sb3.make_vec_env("CartPole-v1", 2, **{name: "x"})
     with pytest.raises(TypeError, match=r"env_fns must be a list"):
         agym.sb3.AgymVecEnv(Tally)

@@ -49,12 +49,12 @@ def test_next_step_is_the_default() -> None:
 def test_bad_options() -> None:
     with pytest.raises(agym.UsageError, match="leave output= out"):
         agym.make_vec("CartPole-v1", 2, output="list")
-    with pytest.raises(agym.UsageError, match="did you mean 'workers'"):
+    with pytest.raises(agym.UsageError, match="did you mean `workers`"):
         agym.make_vec("CartPole-v1", 2, worker=2)
     with pytest.raises(agym.UsageError, match="cannot be found"):
         agym.make_vec("NoSuchEnv-v1", 2)
     for name in ("autoreset_mode", "vectorization_mode", "wrapper_class"):
-        with pytest.raises(agym.UsageTypeError, match=f"{name} is no option"):
+        with pytest.raises(agym.UsageTypeError, match=f"`{name}` isn't an agym option"):
             agym.make_vec("CartPole-v1", 2, **{name: None})
 
 

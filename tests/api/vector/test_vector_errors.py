@@ -194,10 +194,10 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "context": ({"context": "odd"}, ValueError, "context"),
     "context without processes": (
         {"context": "fork", "backend": "thread"}, ValueError,
-        "context='fork' is how worker processes start, and backend='thread' has none: leave it out",
+        "context='fork' is for worker processes, and backend='thread' has none: leave it out",
     ),
-    "option": ({"worker_count": 2}, TypeError, "worker_count is no option of AgymVectorEnv"),
-    "another name": ({"autoreset": "same_step"}, TypeError, "it is autoreset_mode"),
+    "option": ({"worker_count": 2}, TypeError, "`worker_count` isn't an AgymVectorEnv option"),
+    "another name": ({"autoreset": "same_step"}, TypeError, "use `autoreset_mode`"),
     "another form": ({"output": "list"}, TypeError, "observations are arrays"),
 }  # fmt: skip
 
@@ -218,7 +218,7 @@ def test_what_is_no_list_of_functions() -> None:
 
 
 def test_an_eight_argument_worker_is_refused_too() -> None:
-    with pytest.raises(ValueError, match="in a process of its own"):
+    with pytest.raises(ValueError, match="in its own process"):
         agym.AgymVectorEnv([Tally], worker=lambda a, b, c, d, e, f, g, h: None)
 
 

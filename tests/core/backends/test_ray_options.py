@@ -30,7 +30,7 @@ def test_what_cannot_work_is_refused_by_name(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("backend", ["auto", "serial", "process"])
 def test_other_backends_have_no_cluster(backend: str) -> None:
-    with pytest.raises(agym.UsageError, match=r"take backend=agym\.backends\.Ray\(address="):
+    with pytest.raises(agym.UsageError, match=r"use backend=agym\.backends\.Ray\(address="):
         agym.make("CartPole-v1", 2, backend=backend, address="auto")
 
 

@@ -374,7 +374,7 @@ def test_keyboard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
-        ({"points": 0}, "points=0 must be"), ({"points": 1.5}, "points=1.5 does not fit"),
+        ({"points": 0}, "points=0 must be"), ({"points": 1.5}, "points=1.5 is invalid"),
         ({"skill": 1.1}, "skill=1.1 must be"), ({"speed": 2}, "parameters are points, skill"),
         ({"engine": "magic"}, "engine"), ({"render_mode": "human"}, "render_mode"),
         ({"num_envs": 0}, "num_envs"), ({"max_episode_steps": 0}, "max_episode_steps"),

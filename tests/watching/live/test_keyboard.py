@@ -112,5 +112,5 @@ def test_an_environments_own_keys_that_make_no_sense(own: Any) -> None:
 
 def test_spaces_of_several_parts() -> None:
     pair = spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (2,))])
-    with pytest.raises(agym.UsageError, match="--keys 'a="):
+    with pytest.raises(agym.UsageError, match="--keys, such as 'a="):
         Keyboard.of(pair, None, None)

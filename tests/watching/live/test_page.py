@@ -311,7 +311,7 @@ def test_bad_arguments() -> None:
             with pytest.raises(agym.UsageError, match=match):
                 agym.watch(envs, **options)
         with agym.watch(envs) as page:
-            with pytest.raises(agym.UsageError, match="page already"):
+            with pytest.raises(agym.UsageError, match="already have a page"):
                 agym.watch(envs)
             taken = int(page.url.split(":")[2].split("/")[0])
             with (

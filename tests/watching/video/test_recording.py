@@ -354,7 +354,7 @@ def test_what_is_replaced_meanwhile_is_recorded_on(chaos_first: bool, tmp_path: 
             chaos = stack.enter_context(agym.chaos(envs, error=0.3, seed=1))
         for _ in range(20):
             envs.step([0, 0])
-        with pytest.raises(agym.UsageError, match="chaos in these"):
+        with pytest.raises(agym.UsageError, match="already have an agym"):
             agym.chaos(envs, error=0.3)
         stack.close()
         assert not engine_of(envs).hooks.all
@@ -371,7 +371,7 @@ def test_what_encoding_raises_is_told_at_the_end(tmp_path: Path) -> None:
     with agym.make(Strange, 1, backend="serial") as envs:
         envs.reset()
         with (
-            pytest.raises(agym.UsageError, match="no picture"),
+            pytest.raises(agym.UsageError, match="is not a picture"),
             agym.record(envs, tmp_path / "none.gif"),
         ):
             envs.step([0])
@@ -381,7 +381,7 @@ def test_what_encoding_raises_is_told_at_the_end(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"path": "run.avi"}, r"\.mp4 or \.gif"),
-        ({"path": "nowhere/run.mp4"}, "no folder"),
+        ({"path": "nowhere/run.mp4"}, "a folder that does not"),
         ({"path": ""}, r"\.mp4 or \.gif"),
         ({"path": f"{'long' * 99}.gif"}, "cannot be written: File name too long"),
         ({"fps": 0}, "fps"),
@@ -491,7 +491,7 @@ def test_the_command_records(tmp_path: Path) -> None:
     arguments = ["record", "CartPole-v1", "-n", "3", "--steps", "7", "--scale", "0.1", "-o"]
     result = CliRunner().invoke(app, [*arguments, str(path)])
     assert result.exit_code == 0, result.output
-    assert "8 pictures of 3 CartPole-v1" in result.output
+    assert "8 frames of 3 environments (CartPole-v1)" in result.output
     pictures = decoded(path)
     assert len(pictures) == 8
     assert pictures[0][1].mean() > 150  # the sky

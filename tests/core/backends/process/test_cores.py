@@ -206,7 +206,7 @@ def test_what_has_no_worker_processes_cannot_be_pinned(make: Any, backend: str) 
         "asyncio": AsyncTally,
         "vector": lambda num_envs: SyncVectorEnv([Tally] * num_envs),
     }.get(backend, Tally)
-    message = r"pin is no option of agym: take backend=agym\.backends\.Process\(pin="
+    message = r"`pin` isn't an agym option; use backend=agym\.backends\.Process\(pin="
     with pytest.raises(UsageError, match=message):
         make(env, 2, backend=backend, pin=True)
 

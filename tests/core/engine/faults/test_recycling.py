@@ -202,9 +202,7 @@ class OnceOnly(Tally):
 
 def test_what_it_cannot_do() -> None:
     for backend in ("serial", "thread", "asyncio"):
-        with pytest.raises(
-            agym.UsageError, match=r"take backend=agym\.backends\.Process\(recycle="
-        ):
+        with pytest.raises(agym.UsageError, match=r"use backend=agym\.backends\.Process\(recycle="):
             agym.make("CartPole-v1", 2, backend=backend, recycle=Recycle(episodes=5))
     with pytest.raises(agym.UsageError, match=r"Recycle\.episodes=0"):
         Recycle(episodes=0)

@@ -242,7 +242,7 @@ def test_what_cannot_be_retried_is_refused(arguments: Any, words: str) -> None:
 
 
 def test_one_program_of_all_environments_is_refused() -> None:
-    with pytest.raises(agym.UsageError, match="retry=2 plays the episode of one environment"):
+    with pytest.raises(agym.UsageError, match="retry=2 replays the episode"):
         agym.make("CartPole-v1", 2, backend="vector", on_fault=policy())
 
 

@@ -80,8 +80,8 @@ if installed("ale_py"):
     [
         *ALE,
         ("Acrobot-v1", {}, "env='Acrobot-v1' has no vector_entry_point.*backend='process'"),
-        ([Tally], {}, "not list: take backend='process'"),
-        (SingleTally, {}, "does not take num_envs="),
+        ([Tally], {}, "not list: use backend='process'"),
+        (SingleTally, {}, "has no num_envs= parameter"),
         (7, {}, "not int"),
         (lambda num_envs: SingleTally(), {}, "environments 0 to 3: Tally is not a .*VectorEnv"),
         (Other, {}, "Other has num_envs=5, but its constructor was called with num_envs=4"),
@@ -101,8 +101,8 @@ if installed("ale_py"):
         ),
         (Differs, {"num_envs": 3, "workers": 2}, "environment 1 does not fit: its action_space"),
         (Tally, {"on_fault": "replay"}, "on_fault='replay'.*on_fault='restart'"),
-        (Tally, {"on_fault": agym.FaultPolicy(capsule_dir="x")}, "capsule_dir plays the episode"),
-        (Tally, {"recycle": agym.Recycle(episodes=5)}, r"take .*backends\.Process\(recycle="),
+        (Tally, {"on_fault": agym.FaultPolicy(capsule_dir="x")}, "capsule_dir replays the episode"),
+        (Tally, {"recycle": agym.Recycle(episodes=5)}, r"use .*backends\.Process\(recycle="),
     ],
 )
 def test_what_cannot_be_made(env: Any, options: dict[str, Any], message: str) -> None:
@@ -120,7 +120,7 @@ def test_a_batch_of_all_environments_is_no_partial_one() -> None:
 @pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio"])
 @pytest.mark.parametrize("env", [Tally, partial(Tally), Tally(2)], ids=["class", "partial", "made"])
 def test_other_backends(env: Any, backend: str) -> None:
-    message = f"Tally is a VectorEnv.*backend='{backend}' cannot run: take backend='vector'"
+    message = f"Tally is a VectorEnv.*backend='{backend}' cannot run: use backend='vector'"
     with pytest.raises(agym.UsageError, match=message):
         agym.make(env, 2, backend=backend)
 
@@ -135,9 +135,9 @@ def test_one_that_was_made_already() -> None:
     assert (trap.closed, trap.made) == (1, [3])
     refused: list[dict[str, Any]] = [{"num_envs": 2}, {"workers": 2}, {"gravity": 1}]
     for options in refused:
-        with pytest.raises(agym.UsageError, match="Tally is made already, with num_envs=3"):
+        with pytest.raises(agym.UsageError, match="this Tally was made with num_envs=3"):
             agym.make(env, **options)
-    with pytest.raises(agym.UsageError, match="on_fault='restart' makes another Tally"):
+    with pytest.raises(agym.UsageError, match="on_fault='restart' replaces a Tally"):
         agym.make(env, on_fault="restart")
     assert trap.closed == 1
 
