@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Any, Self, overload
@@ -12,10 +13,16 @@ from agym.core._system.defer_signals import Uninterrupted
 from agym.core._system.extras import require
 from agym.core._system.fork_safety import abandon_in_forks
 from agym.core.protocol.arguments import check_count, check_seconds
+from agym.core.web.server import WebServer, bind
+from agym.core.web.settings import ServerSettings
 from agym.errors import ClosedError, UsageError
 from agym.watching.live.hub import Hub
-from agym.watching.live.server import Server, Thread, bind
-from agym.watching.live.web_app import MAX_FPS, make_app, positive
+from agym.watching.live.page_thread import Thread
+from agym.watching.live.web_app import MAX_BYTES, MAX_FPS, make_app, positive
+
+# Receives warnings; a program that sets up no logging gets none of it printed.
+LOG = logging.getLogger("agym.watch.http")
+LOG.addHandler(logging.NullHandler())
 
 
 class Page:
@@ -78,7 +85,8 @@ class Page:
     def _serve(self, title: str, fps: float, share: float, pictures: bool, legend: str) -> None:
         self._hub = Hub(self._tap, title, fps=fps, share=share, pictures=pictures, legend=legend)
         app = make_app(self._hub, self._token, self._tap.num_envs)
-        self._server = Server(app, self._listening)
+        settings = ServerSettings(message_bytes=MAX_BYTES)
+        self._server = WebServer(app, self._listening, settings, extra="watch", log=LOG)
 
     @property
     def viewers(self) -> int:
