@@ -17,8 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 from agym.agents.serving.limits import ServerLimits
-from agym.agents.serving.places import LOG
 from agym.agents.serving.serve import LOOPBACK, Server, serve
+from agym.agents.serving.slots import LOG
 from agym.api.options.environments import find_spec
 from agym.api.run import run
 from agym.backends import BackendName
@@ -123,7 +123,7 @@ class Printer(logging.Handler):
 
 @contextmanager
 def faults_printed(screen: Console) -> Iterator[None]:
-    """Print the server's log of its environments, without aiohttp's log of requests.
+    """Print what the server logs of its environments, without the warnings of malformed requests.
 
     A thread prints it, so that a blocked terminal (Ctrl-S) does not block sessions.
     """

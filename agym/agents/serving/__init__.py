@@ -2,10 +2,9 @@
 
 The way of a message, from the network to an environment and back::
 
-    door.py       a connection waits here until its request is complete
-    handshake.py  a request becomes a WebSocket, for sessions.py
-    http.py       token, origin, endpoints ------> episodes.py ----> places.py ---> envs[i].step
-    sessions.py   a WebSocket's questions ------>  one env's use     the free envs
+    agym.core.web   limits of connections, HTTP and WebSockets (uvicorn, websockets)
+    http.py         token, origin, endpoints  ---->  episodes.py ----> slots.py ---> envs[i].step
+    sessions.py     messages of a WebSocket   ---->  one env's use     the free envs
 
 Messages are those of :mod:`agym.agents.openenv.wire`.
 """

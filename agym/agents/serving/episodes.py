@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,8 +11,7 @@ from gymnasium import Space, spaces
 
 from agym.agents.openenv.space_json import from_json
 from agym.agents.openenv.wire import VALUE, Code
-from agym.agents.serving.places import Place
-from agym.agents.serving.stepping import Outcome
+from agym.agents.serving.slots import SessionSlot
 from agym.core.hosts.async_env import AnySpace
 from agym.core.protocol.messages.failures import describe_exit
 from agym.errors import (
@@ -52,10 +50,9 @@ class ProtocolError(Exception):
 class Episodes:
     """The episodes that a client plays in one environment, one after another."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self._env = place.env
-        self._space: Space[Any] = place.env.action_space
+    def __init__(self, slot: SessionSlot) -> None:
+        self._slot = slot
+        self._space: Space[Any] = slot.env.action_space
         # Its action must be one field, "value".
         self._is_value = not isinstance(self._space, spaces.Dict | AnySpace)
         self._running = False
@@ -63,15 +60,14 @@ class Episodes:
         self._steps = 0
         self._episode: str | None = None
 
-    def begin_reset(self, data: dict[str, Any], done: Callable[[Outcome], None]) -> None:
-        """Begin an episode.
+    async def reset(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Start an episode; return the data of the answer.
 
         Args:
-            data: ``seed``, ``episode_id`` and ``options``; what else there is becomes options too.
-            done: Is called with the outcome, which is for :meth:`end_reset`.
+            data: ``seed``, ``episode_id`` and ``options``; other fields become options too.
 
         Raises:
-            ProtocolError: The data are wrong.
+            ProtocolError: The data are wrong, or the environment failed.
         """
         given = dict(data)
         seed, episode = given.pop("seed", None), given.pop("episode_id", None)
@@ -88,14 +84,7 @@ class Episodes:
         self._running = False
         self._why = "the last reset failed: send another"
         self._episode = episode or secrets.token_hex(16)
-        self.place.reset(seed, options, done)
-
-    def end_reset(self, outcome: Outcome) -> dict[str, Any]:
-        """Return the data of the answer to a reset.
-
-        Raises:
-            ProtocolError: The environment failed.
-        """
+        outcome = await self._slot.reset(seed, options)
         if isinstance(outcome, BaseException):
             self._raise(outcome)
         observation, info = outcome
@@ -109,28 +98,21 @@ class Episodes:
             METADATA: {"info": info},
         }
 
-    def begin_step(self, fields: Any, done: Callable[[Outcome], None], *, native: bool) -> None:
-        """Begin a step.
+    async def step(self, fields: Any, *, native: bool) -> dict[str, Any]:
+        """Step the environment; return the data of the answer.
 
         Args:
-            fields: The action: the fields of an object, or itself if ``native``.
-            done: Is called with the outcome, which is for :meth:`end_step`.
-            native: Whether it is a value of Python's and NumPy's.
+            fields: The action: the fields of an object, or the action itself if ``native``.
+            native: Whether the action is a value of Python's or NumPy's.
 
         Raises:
-            ProtocolError: The action is not in its space, or there is no episode.
+            ProtocolError: The action is not in its space, there is no episode, or the environment
+                failed.
         """
         action = self.action(fields, native=native)
         if not self._running:
             raise ProtocolError(Code.EXECUTION_ERROR, self._why)
-        self.place.step(action, done)
-
-    def end_step(self, outcome: Outcome) -> dict[str, Any]:
-        """Return the data of the answer to a step.
-
-        Raises:
-            ProtocolError: The environment failed.
-        """
+        outcome = await self._slot.step(action)
         if isinstance(outcome, BaseException):
             self._raise(outcome)
         observation, reward, terminated, truncated, info = outcome

@@ -11,23 +11,21 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from agym import FaultPolicy, make_async
-from agym.agents.serving.door import MAX_HEADER, Door
 from agym.agents.serving.http import Endpoints
 from agym.agents.serving.limits import ServerLimits
-from agym.agents.serving.places import Places
+from agym.agents.serving.slots import SessionSlots
 from agym.api.options.environments import EnvLike
 from agym.api.options.options import BackendLike, OnFault
-from agym.core._system.extras import require
 from agym.core._system.platform import allow_open_files
 from agym.core.protocol.arguments import check_count
+from agym.core.web.server import WebServer, bind, check_installed
+from agym.core.web.settings import ServerSettings
 from agym.errors import ClosedError, UsageError, UsageTypeError
 
-# aiohttp reports each malformed request with a traceback, which nobody may want to see.
+# Receives warnings of malformed requests, apart from the log of environments.
 HTTP_LOG = logging.getLogger("agym.serve.http")
-# What stands for all addresses of this machine is none to connect to; this one is among them.
+# For "all addresses", one to which clients of this machine can connect.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-# Connections that the system may hold before they are accepted.
-BACKLOG = 1024
 # What a program needs of open files beside its connections.
 OTHER_FILES = 512
 # An environment of a server may be replaced this often in a minute: clients can crash it.
@@ -152,9 +150,8 @@ class Server:
             env, check_count("num_envs", num_envs), autoreset="disabled", output="list",
             on_fault=on_fault, **options, **env_kwargs,
         )  # fmt: skip
-        self._web: Any = require("aiohttp.web", "serve")
+        check_installed("serve")
         self._stack = AsyncExitStack()
-        self._waiting: set[Door] = set()
         self._endpoints: Endpoints | None = None
 
     async def __aenter__(self) -> Self:
@@ -168,23 +165,28 @@ class Server:
             raise ClosedError("a server starts once: agym.serve(...) makes another")
         async with AsyncExitStack() as stack:
             envs = await stack.enter_async_context(self._envs)
-            places = Places(envs)
-            stack.push_async_callback(places.aclose)
-            host = self._address[0]
-            self._endpoints = Endpoints(
-                places, self._limits, token=self.token, host=host, metadata=self._metadata()
+            slots = SessionSlots(envs)
+            stack.push_async_callback(slots.aclose)
+            host, port = self._address
+            endpoints = Endpoints(
+                slots, self._limits, token=self.token, host=host, metadata=self._metadata()
             )
-            self._web_server = self._web.Server(
-                self._endpoints.handle,
-                request_factory=self._request,
-                access_log=None,
-                logger=HTTP_LOG,
-                keepalive_timeout=self._limits.request_timeout,
-                lingering_time=self._limits.request_timeout,
-                max_field_size=MAX_HEADER,
+            connections = slots.total + self._limits.connections
+            allow_open_files(connections + OTHER_FILES)
+            settings = ServerSettings(
+                connections=connections,
+                request_timeout=self._limits.request_timeout,
+                message_bytes=self._limits.message_bytes,
+                retry_after=lambda: slots.retry_after,
             )
-            allow_open_files(places.total + self._limits.connections + OTHER_FILES)
-            await self._listen(stack)
+            listening = bind(host, port)
+            where, number, *_ = listening.getsockname()
+            where = LOOPBACK.get(where, where)
+            self.url = f"http://{f'[{where}]' if ':' in where else where}:{number}"
+            web = WebServer(endpoints, listening, settings, extra="serve", log=HTTP_LOG)
+            stack.push_async_callback(web.aclose)
+            stack.push_async_callback(endpoints.close_sessions)
+            self._endpoints = endpoints
             self._stack = stack.pop_all()
         return self
 
@@ -217,49 +219,6 @@ class Server:
         if self._endpoints is None:
             raise ClosedError("the server is not started: `async with agym.serve(...) as server:`")
         return self._endpoints
-
-    # ---------------------------------------------------------------- parts
-
-    async def _listen(self, stack: AsyncExitStack) -> None:
-        host, port = self._address
-        try:
-            listening = await asyncio.get_running_loop().create_server(
-                self._door, host, port, backlog=BACKLOG
-            )
-        except (OSError, OverflowError) as error:
-            raise UsageError(
-                f"cannot listen at host={host!r}, port={port!r}: {error}; take port=0 for a free"
-                " one"
-            ) from error
-        where, number, *_ = listening.sockets[0].getsockname()
-        where = LOOPBACK.get(where, where)
-        self.url = f"http://{f'[{where}]' if ':' in where else where}:{number}"
-        stack.push_async_callback(self._stop, listening)
-
-    async def _stop(self, listening: asyncio.Server) -> None:
-        listening.close()
-        for door in list(self._waiting):
-            door.close()
-        await self._started.close_sessions()
-        self._web_server.pre_shutdown()
-        await self._web_server.shutdown(1.0)
-        await listening.wait_closed()
-
-    def _door(self) -> Door:
-        endpoints = self._started
-        return Door(
-            self._web_server, self._waiting, self._is_full, self._limits.request_timeout,
-            lambda: endpoints.retry_after,
-        )  # fmt: skip
-
-    def _is_full(self) -> bool:
-        connections = len(self._waiting) + len(self._web_server.connections)
-        return connections >= self._envs.num_envs + self._limits.connections
-
-    def _request(self, *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        size = self._limits.message_bytes
-        return self._web.BaseRequest(*arguments, loop, client_max_size=size)
 
     def _metadata(self) -> dict[str, Any]:
         spec = self._envs.spec

@@ -1,9 +1,21 @@
-"""A session: one WebSocket and one environment. Each message is answered before the next."""
+"""A session: one WebSocket and one environment. Each message is answered before the next.
+
+::
+
+    client --> _listen --> inbox, one message --> _answer_messages --> client
+                 |                                   |  ^
+                 | the client has left               v  |
+                 +--> the session ends            episodes: reset, step
+
+While a message is answered, the next one is read, so that pings are answered and a client that
+leaves is noticed; no more is read than that.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agym.agents.openenv.frames import MAX_DEPTH
@@ -11,112 +23,151 @@ from agym.agents.openenv.space_json import to_json
 from agym.agents.openenv.wire import Code, as_fields, check_depth, decode, encode
 from agym.agents.serving.episodes import METADATA, Episodes, ProtocolError, invalid, shown
 from agym.agents.serving.limits import ServerLimits
-from agym.agents.serving.places import Place
-from agym.agents.serving.stepping import Outcome
-from agym.agents.serving.websocket import Message, WebSocket
-from agym.agents.serving.websocket_frames import CloseCode
+from agym.agents.serving.slots import SessionSlot
 from agym.errors import UsageTypeError
 
+Message = str | bytes
+
+# Why a WebSocket is closed.
+NORMAL, GOING_AWAY, INTERNAL_ERROR = 1000, 1001, 1011
 # As many wrong messages in a row end a session.
 MAX_ERRORS = 100
 # A client may send this many seconds' worth of messages at once.
 BURST = 1.0
 # The fields of messages.
 WITH_DATA, WITHOUT = frozenset({"type", "data"}), frozenset({"type"})
-# What it raises to encode a value that has no form in a message.
+# The exceptions of encoding a value that has no form in a message.
 NOT_SENDABLE = (TypeError, ValueError, RecursionError)
-# What JSON-RPC answers where a server has no tools.
+# The code by which JSON-RPC says that a server has no tools.
 NO_METHOD = -32601
+
+
+class Socket:
+    """The sending half of an open WebSocket."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]], *, binary: bool) -> None:
+        """Store the ASGI function, and whether messages are binary frames."""
+        self.binary = binary
+        self._send = send
+        self._closed = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message; without effect once the socket is closed.
+
+        Raises:
+            OSError: The client has left.
+        """
+        if not self._closed:
+            kind = "text" if isinstance(message, str) else "bytes"
+            await self._send({"type": "websocket.send", kind: message})
+
+    async def send_error(self, error: ProtocolError) -> None:
+        """Send an error message."""
+        data = {"message": str(error), "code": str(error.code), **error.details}
+        await self.send(encode({"type": "error", "data": data}, binary=self.binary))
+
+    async def close(self, code: int = NORMAL) -> None:
+        """Close the WebSocket. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            await self._send({"type": "websocket.close", "code": code})
 
 
 class Session:
     """One client's session."""
 
     def __init__(
-        self, socket: WebSocket, place: Place, limits: ServerLimits, *, binary: bool
+        self,
+        receive: Callable[[], Awaitable[dict[str, Any]]],
+        socket: Socket,
+        slot: SessionSlot,
+        limits: ServerLimits,
     ) -> None:
-        """Serve ``socket`` by the environment of ``place``.
+        """Serve a WebSocket by the environment of a slot.
 
         Args:
-            socket: The WebSocket, which is open.
-            place: The environment.
-            limits: What the client may do.
-            binary: Whether messages are binary frames.
+            receive: The ASGI function; the WebSocket is open.
+            socket: The sending half.
+            slot: The environment.
+            limits: The limits of the client.
         """
         self.socket = socket
-        self._episodes = Episodes(place)
+        self._receive = receive
+        self._episodes = Episodes(slot)
         self._limits = limits
-        self._binary = binary
+        self._binary = socket.binary
         self._loop = asyncio.get_running_loop()
-        # Wrong messages in a row.
-        self._errors = 0
-        # When the messages so far were due, at the permitted rate, and how far they are apart.
+        # The next message; ``None`` says that the session was idle for too long.
+        self._inbox: asyncio.Queue[Message | None] = asyncio.Queue(1)
+        # When the messages so far were due, at the permitted rate, and the seconds between two.
         self._due = 0.0
-        self._apart = 1 / limits.messages_per_second
-        # Since when it waits for a message, or is busy with one.
-        self._busy = False
-        self._since = self._loop.time()
+        self._interval = 1 / limits.messages_per_second
+        # Since when the session waits for a message; ``None`` while it answers one.
+        self._idle_since: float | None = self._loop.time()
 
     async def run(self) -> None:
         """Answer until the client leaves, is idle for too long, or breaks the rules."""
-        self.socket.begin(self._receive)
-        await self.socket.ended
+        create = self._loop.create_task
+        tasks = [create(self._listen()), create(self._answer_messages())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception) and not isinstance(end, OSError):  # the client has left
+                raise end
 
     def tick(self, now: float) -> None:
-        """End an idle session; is called now and then, since a timer per message costs more."""
-        idle = self._limits.idle_timeout
-        if idle is not None and not self._busy and now - self._since > idle:
-            why = f"the session was idle for {idle:g} seconds: connect again"
-            self.socket.send(error_message(Code.SESSION_ERROR, why, binary=self._binary))
-            self.socket.close(CloseCode.POLICY, "see the last message")
+        """End an idle session. Called periodically, since a timer per message costs more."""
+        limit, since = self._limits.idle_timeout or math.inf, self._idle_since
+        if since is not None and now - since > limit and self._inbox.empty():
+            self._inbox.put_nowait(None)
 
-    def _receive(self, frame: Message) -> None:
-        self._since, self._busy = now, _ = self._loop.time(), True
-        self._due = max(self._due, now) + self._apart
-        if self._due - now > BURST:  # who is too fast has to wait
-            self._loop.call_later(self._due - now - BURST, self._answer, self._begin, frame)
-        else:
-            self._answer(self._begin, frame)
+    async def _listen(self) -> None:
+        while (event := await self._receive())["type"] == "websocket.receive":
+            text = event.get("text")
+            await self._inbox.put(event["bytes"] if text is None else text)
 
-    def _stepped(self, outcome: Outcome) -> None:
-        self._answer(self._end_step, outcome)
+    async def _answer_messages(self) -> None:
+        socket, errors = self.socket, 0
+        while errors < MAX_ERRORS:
+            frame = await self._inbox.get()
+            await self._slow_down()
+            try:
+                answer = await self._answer(frame)
+                if answer is None:
+                    break
+                errors = 0
+                await socket.send(answer)
+            except ProtocolError as error:
+                await socket.send_error(error)
+                if error.code is Code.SESSION_ERROR:
+                    break
+                errors = 0 if error.code is Code.EXECUTION_ERROR else errors + 1
+            self._idle_since = self._loop.time()
+        await socket.close()
 
-    def _was_reset(self, outcome: Outcome) -> None:
-        self._answer(self._end_reset, outcome)
+    async def _slow_down(self) -> None:
+        """Wait if the client sends faster than it may."""
+        self._idle_since, now = None, self._loop.time()
+        self._due = max(self._due, now) + self._interval
+        if self._due - now > BURST:
+            await asyncio.sleep(self._due - now - BURST)
 
-    def _answer(self, make: Callable[[Any], Message | None], given: Any) -> None:
-        """Send what ``make`` returns, if it is an answer, or the error that it raises."""
-        if self.socket.ended.done():
-            return  # the environment may be another's by now
-        try:
-            answer = make(given)
-        except ProtocolError as error:
-            self._refuse(error)
-        except Exception:
-            self.socket.close(CloseCode.INTERNAL_ERROR)
-            raise
-        else:
-            if answer is not None:
-                self._errors = 0
-                self._since, self._busy = self._loop.time(), False
-                self.socket.answer(answer)
-
-    def _refuse(self, error: ProtocolError) -> None:
-        executed = error.code in (Code.EXECUTION_ERROR, Code.SESSION_ERROR)
-        self._errors = 0 if executed else self._errors + 1
-        answer = error_message(error.code, str(error), binary=self._binary, **error.details)
-        self._since, self._busy = self._loop.time(), False
-        self.socket.answer(answer)
-        if error.code is Code.SESSION_ERROR or self._errors >= MAX_ERRORS:
-            self.socket.close(CloseCode.NORMAL)
-
-    def _begin(self, frame: Message) -> Message | None:
-        """Return the answer to a message; ``None`` if it comes later.
+    async def _answer(self, frame: Message | None) -> Message | None:
+        """Return the answer to a message; ``None`` if the client closes the session.
 
         Raises:
-            ProtocolError: It breaks a rule.
+            ProtocolError: The message breaks a rule, or the environment failed.
         """
         binary = self._binary
+        if frame is None:
+            idle = self._limits.idle_timeout
+            raise ProtocolError(
+                Code.SESSION_ERROR, f"the session was idle for {idle:g} seconds: connect again"
+            )
         try:
             if binary != isinstance(frame, bytes):
                 raise ValueError("this session takes " + ("binary frames" if binary else "text"))
@@ -132,30 +183,24 @@ class Session:
             check_fields(message, WITH_DATA)
             if "data" not in message:
                 raise invalid("a step has data, the action", "data")
-            self._episodes.begin_step(message["data"], self._stepped, native=binary)
-        elif kind == "reset":
+            return result_message(
+                await self._episodes.step(message["data"], native=binary), binary=binary
+            )
+        if kind == "reset":
             check_fields(message, WITH_DATA)
             data = message.get("data", {})
             if not isinstance(data, dict):
                 raise invalid("data must be an object", "data")
-            self._episodes.begin_reset(data, self._was_reset)
-        elif kind == "state":
+            return result_message(await self._episodes.reset(data), binary=binary)
+        if kind == "state":
             check_fields(message, WITHOUT)
             return encode({"type": "state", "data": self._episodes.state()}, binary=binary)
-        elif kind == "close":
+        if kind == "close":
             check_fields(message, WITHOUT)
-            self.socket.close(CloseCode.NORMAL)
-        elif kind == "mcp":
+            return None
+        if kind == "mcp":
             return encode({"type": "mcp", "data": no_tools(message)}, binary=binary)
-        else:
-            raise ProtocolError(Code.UNKNOWN_TYPE, f"Unknown message type: {shown(kind)}")
-        return None
-
-    def _end_step(self, outcome: Outcome) -> Message:
-        return result_message(self._episodes.end_step(outcome), binary=self._binary)
-
-    def _end_reset(self, outcome: Outcome) -> Message:
-        return result_message(self._episodes.end_reset(outcome), binary=self._binary)
+        raise ProtocolError(Code.UNKNOWN_TYPE, f"Unknown message type: {shown(kind)}")
 
 
 def check_fields(message: dict[str, Any], known: frozenset[str]) -> None:
@@ -214,12 +259,6 @@ def sendable(value: Any) -> Any:
         return str(value)
     except Exception:  # the text is another's code
         return f"<{type(value).__name__}>"
-
-
-def error_message(code: Code, message: str, *, binary: bool, **details: Any) -> str | bytes:
-    """Return an error message."""
-    data = {"message": message, "code": str(code), **details}
-    return encode({"type": "error", "data": data}, binary=binary)
 
 
 def no_tools(message: dict[str, Any]) -> dict[str, Any]:

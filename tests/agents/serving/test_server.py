@@ -12,8 +12,7 @@ import sys
 import threading
 from typing import Any
 
-import aiohttp
-import aiohttp.web
+import httpx2
 import numpy as np
 import pytest
 from rich.console import Console
@@ -220,11 +219,11 @@ async def test_a_fast_client_is_slowed_down() -> None:
 async def request(
     server: Any, method: str, path: str, content: Any = None, **headers: str
 ) -> tuple[int, Any, Any]:
-    async with (
-        aiohttp.ClientSession(headers={**headers_of(server), **headers}) as client,
-        client.request(method, server.url + path, json=content) as response,
-    ):
-        return response.status, response.headers, await response.json()
+    async with httpx2.AsyncClient(trust_env=False, timeout=patience(10)) as client:
+        response = await client.request(
+            method, server.url + path, json=content, headers={**headers_of(server), **headers}
+        )
+    return response.status_code, response.headers, response.json()
 
 
 async def test_endpoints() -> None:
@@ -250,13 +249,6 @@ async def test_endpoints() -> None:
             assert (await request(server, method, path, content))[0] == wanted
 
 
-@pytest.fixture(params=[True, False], ids=["true", "false"])
-def truth_of_responses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Responses are true with aiohttp 3.12, and false with older ones."""
-    monkeypatch.setattr(aiohttp.web.Response, "__bool__", lambda _: request.param)
-
-
-@pytest.mark.usefixtures("truth_of_responses")
 async def test_only_who_has_the_token_may_ask() -> None:
     async with agym.serve(Told, 2, backend="thread", token="secret") as server:
         assert (await request(server, "GET", "/schema"))[0] == 200
@@ -270,7 +262,6 @@ async def test_only_who_has_the_token_may_ask() -> None:
                 pass
 
 
-@pytest.mark.usefixtures("truth_of_responses")
 async def test_pages_of_other_sites_may_not_ask() -> None:
     async with agym.serve(Told, 1, backend="thread", token=False) as server:
         assert (await request(server, "GET", "/schema"))[0] == 200
@@ -371,11 +362,10 @@ def test_the_command_serves_until_it_is_told_to_end(number: int, code: int) -> N
             url = first.split()[1]
 
             async def play() -> None:
-                async with (
-                    aiohttp.ClientSession(headers={"Authorization": "Bearer secret"}) as http,
-                    http.post(f"{url}/step", json={"action": {"value": 1}}) as response,
-                ):
-                    assert response.status == 200
+                headers = {"Authorization": "Bearer secret"}
+                async with httpx2.AsyncClient(trust_env=False, headers=headers) as client:
+                    response = await client.post(f"{url}/step", json={"action": {"value": 1}})
+                    assert response.status_code == 200
 
             asyncio.run(play())
             process.send_signal(number)

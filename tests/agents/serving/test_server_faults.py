@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
+import httpx2
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -89,11 +89,11 @@ async def test_a_client_gets_a_line_of_a_fault_and_the_log_all_of_it(
 async def test_an_http_client_gets_a_line_of_a_fault() -> None:
     async with (
         agym.serve(Told, 1, backend="thread") as server,
-        aiohttp.ClientSession(headers=headers_of(server)) as client,
-        client.post(f"{server.url}/step", json={"action": {"value": RAISE}}) as response,
+        httpx2.AsyncClient(trust_env=False, headers=headers_of(server)) as client,
     ):
-        assert response.status == 500
-        assert await response.json() == {"detail": RAISED, "code": "EXECUTION_ERROR"}
+        response = await client.post(f"{server.url}/step", json={"action": {"value": RAISE}})
+        assert response.status_code == 500
+        assert response.json() == {"detail": RAISED, "code": "EXECUTION_ERROR"}
 
 
 async def test_a_client_does_not_control_the_terminal_that_shows_the_log(

@@ -12,14 +12,11 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
 import agym
 from agym.agents.openenv.wire import decode
 from agym.agents.serving.serve import Server
-from agym.agents.serving.websocket_frames import FrameError, FrameReader
 from tests.agents.serving.clients import (
     COUNT,
     Parrot,
@@ -31,59 +28,9 @@ from tests.agents.serving.clients import (
 )
 from tests.support.patience import patience
 
-MAX_LENGTH = 70_000
-
 
 def written(opcode: Opcode, content: bytes, *, last: bool = True) -> bytes:
     return Frame(opcode, content, last).serialize(mask=True, extensions=[])
-
-
-contents = st.one_of(
-    st.binary(max_size=40),
-    st.builds(os.urandom, st.sampled_from([125, 126, 127, 65_535, 65_536])),
-)
-kinds = st.sampled_from([Opcode.TEXT, Opcode.BINARY, Opcode.PING, Opcode.PONG])
-
-
-@given(
-    messages=st.lists(st.tuples(kinds, st.lists(contents, min_size=1, max_size=3)), max_size=6),
-    cuts=st.lists(st.integers(0, 200_000)),
-    pings=st.booleans(),
-)
-def test_frames_are_what_websockets_wrote(
-    messages: list[tuple[Opcode, list[bytes]]], cuts: list[int], *, pings: bool
-) -> None:
-    """However they are cut, also with pings between the frames of one message."""
-    sent, expected = b"", []
-    for opcode, parts in messages:
-        if opcode in (Opcode.PING, Opcode.PONG):
-            sent += written(opcode, parts[0][:125])
-            expected.append((int(opcode), parts[0][:125]))
-            continue
-        whole = b"".join(parts)[:MAX_LENGTH]
-        rest = whole
-        for k, part in enumerate(parts):
-            last = k == len(parts) - 1
-            now, rest = (rest, b"") if last else (rest[: len(part)], rest[len(part) :])
-            sent += written(opcode if k == 0 else Opcode.CONT, now, last=last)
-            if pings and not last:
-                sent += written(Opcode.PING, b"!")
-                expected.append((int(Opcode.PING), b"!"))
-        expected.append((int(opcode), whole))
-    found: list[tuple[int, bytes]] = []
-    reader, begin = FrameReader(MAX_LENGTH), 0
-    for cut in [*sorted(cut for cut in cuts if cut < len(sent)), len(sent)]:
-        found += reader.feed(sent[begin:cut])
-        begin = cut
-    assert found == expected
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_frames_or_an_error(data: bytes) -> None:
-    with suppress(FrameError):
-        for opcode, content in FrameReader(100).feed(data):
-            assert opcode in range(11)
-            assert len(content) <= 125
 
 
 WRONG = {

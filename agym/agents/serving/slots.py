@@ -1,4 +1,4 @@
-"""The environments that no session uses, dealt so that all workers have as many sessions."""
+"""The environments of a server, assigned so that all workers have equally many sessions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from time import monotonic
@@ -41,14 +40,15 @@ FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1, 30
 
 
-class Place:
+class SessionSlot:
     """One environment, for one session at a time.
 
     Attributes:
         env: The environment.
-        busy: Whether an operation of it is under way.
-        lost: Whether it must be replaced before another session uses it.
-        on_idle: Is called when an operation ends whose session has ended.
+        busy: Whether an operation is running.
+        lost: Whether the environment must be replaced before another session uses it.
+        on_idle: Called when an operation ends whose session has ended.
+        acquired: When the session started.
     """
 
     def __init__(
@@ -58,31 +58,29 @@ class Place:
         self.busy = False
         self.lost = False
         self.on_idle: Callable[[], None] | None = None
-        self.taken = 0.0
+        self.acquired = 0.0
         self._id = env.index
         self._stepping = stepping
         self._tasks = tasks
-        self._done: Callable[[Outcome], None] = _ignore
+        self._loop = asyncio.get_running_loop()
+        self._outcome: asyncio.Future[Outcome]
 
-    def step(self, action: Any, done: Callable[[Outcome], None]) -> None:
-        """Step the environment, together with those of other sessions; ``done`` is called once."""
-        self.busy, self._done = True, done
+    def step(self, action: Any) -> asyncio.Future[Outcome]:
+        """Step the environment, together with those of other sessions."""
+        self.busy, self._outcome = True, self._loop.create_future()
         self._stepping.step(self._id, action, self._end)
+        return self._outcome
 
-    def reset(
-        self,
-        seed: int | None,
-        options: dict[str, Any] | None,
-        done: Callable[[Outcome], None],
-    ) -> None:
-        """Reset the environment; ``done`` is called with the observation and info, or an error."""
-        self.busy, self._done = True, done
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> asyncio.Future[Outcome]:
+        """Reset the environment; the outcome is the observation and info, or an error."""
+        self.busy, self._outcome = True, self._loop.create_future()
         track(self._reset(seed, options), self._tasks)
+        return self._outcome
 
     async def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         try:
             outcome: Outcome = await self.env.reset(seed=seed, options=options)
-        except Exception as error:  # whatever it is, somebody waits for the outcome
+        except Exception as error:  # the session waits for the outcome, whatever it is
             outcome = error
         self._end(outcome)
 
@@ -94,68 +92,68 @@ class Place:
                 log(self._id, outcome)
         elif isinstance(fault := outcome[-1].get("fault"), Fault):
             log(self._id, fault)
-        if self.on_idle is None:
-            self._done(outcome)
-        else:
+        if not self._outcome.done():  # else its session has ended
+            self._outcome.set_result(outcome)
+        if self.on_idle is not None:
             self.on_idle()
 
 
-class Places:
+class SessionSlots:
     """The environments of a server.
 
     Attributes:
-        total: How many there are.
-        any_env: One of them, for its spaces.
-        taken: How many sessions use.
+        total: Number of environments.
+        any_env: One environment, for its spaces.
+        in_use: Number of environments that sessions use.
     """
 
     def __init__(self, envs: AsyncEnvs[Any, Any]) -> None:
-        """Take the environments, which are open."""
+        """Manage the environments, which are open."""
         self.total = envs.num_envs
         self.any_env = envs[0]
-        self.taken = 0
+        self.in_use = 0
         self._envs = envs
         self._stepping = Stepping(envs)
         # Resets, and replacements of environments.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._places = [Place(env, self._stepping, self._tasks) for env in envs]
+        self._slots = [SessionSlot(env, self._stepping, self._tasks) for env in envs]
         ranges = [worker.env_ids for worker in envs.stats().workers] or [range(self.total)]
         self._free = [deque(ids) for ids in ranges]
         self._worker_of = {i: k for k, ids in enumerate(ranges) for i in ids}
-        # The average length of the last sessions, in seconds.
+        # The moving average of the length of sessions, in seconds.
         self._usual: float | None = None
 
-    def take(self) -> Place | None:
-        """Return a free place, or ``None``; of the worker that has most of them."""
+    def acquire(self) -> SessionSlot | None:
+        """Return a free slot of the worker with most free slots, or ``None``."""
         free = max(self._free, key=len)
         if not free:
             return None
-        self.taken += 1
-        place = self._places[free.popleft()]
-        place.taken = monotonic()
-        return place
+        self.in_use += 1
+        slot = self._slots[free.popleft()]
+        slot.acquired = monotonic()
+        return slot
 
-    def give_back(self, place: Place) -> None:
-        """Take a place back, and replace its environment if that is lost."""
-        self.taken -= 1
-        seconds = monotonic() - place.taken
+    def release(self, slot: SessionSlot) -> None:
+        """Make a slot free when its operation has ended and a lost environment is replaced."""
+        self.in_use -= 1
+        seconds = monotonic() - slot.acquired
         self._usual = seconds if self._usual is None else 0.9 * self._usual + 0.1 * seconds
-        if place.busy:  # its client left meanwhile
-            place.on_idle = partial(self._settle, place)
+        if slot.busy:  # its client left during the operation
+            slot.on_idle = partial(self._settle, slot)
         else:
-            self._settle(place)
+            self._settle(slot)
 
-    def _settle(self, place: Place) -> None:
-        """Have an environment ready for another session."""
-        place.on_idle = None
-        if place.lost:
-            track(self._replace(place), self._tasks)
+    def _settle(self, slot: SessionSlot) -> None:
+        """Prepare an environment for another session."""
+        slot.on_idle = None
+        if slot.lost:
+            track(self._replace(slot), self._tasks)
         else:
-            self._set_free(place)
+            self._set_free(slot)
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which a place will probably be free."""
+        """Seconds after which a slot will probably be free."""
         expected = (self._usual or 0.0) / self.total
         return round(min(max(MIN_RETRY_SECONDS, expected), MAX_RETRY_SECONDS))
 
@@ -167,24 +165,24 @@ class Places:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _set_free(self, place: Place) -> None:
-        i = place.env.index
+    def _set_free(self, slot: SessionSlot) -> None:
+        i = slot.env.index
         self._free[self._worker_of[i]].append(i)
 
-    async def _replace(self, place: Place) -> None:
+    async def _replace(self, slot: SessionSlot) -> None:
         pause = FIRST_PAUSE
         while True:
             try:
-                await self._envs.restart([place.env.index])
+                await self._envs.restart([slot.env.index])
             except AgymError as error:
-                # It cannot be made at present, or one of its worker is busy.
+                # It cannot be made at present, or another environment of its worker is busy.
                 if not isinstance(error, NOT_LOGGED):
-                    log(place.env.index, error)
-                await _pause(pause)
+                    log(slot.env.index, error)
+                await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_PAUSE)
             else:
-                place.lost = False
-                self._set_free(place)
+                slot.lost = False
+                self._set_free(slot)
                 return
 
 
@@ -208,13 +206,3 @@ def track(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> No
     task = asyncio.get_running_loop().create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
-
-
-async def _pause(seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.get_running_loop().create_future()
-
-
-def _ignore(outcome: Outcome) -> None:
-    pass
