@@ -18,8 +18,8 @@ PACKAGE = Path(agym.__file__).parent
 # The rooms, in the order in which they may import each other. The package itself comes last.
 RINGS = (
     "errors", "core._system", "core.protocol", "core.hosts", "core.backends", "core.engine",
-    "core.planning", "backends", "api", "rules", "envs", "rollouts", "agents", "watching", "faults",
-    "cli", "testing", "sb3", "",
+    "core.planning", "core.web", "backends", "api", "rules", "envs", "rollouts", "agents",
+    "watching", "faults", "cli", "testing", "sb3", "",
 )  # fmt: skip
 MAX_ENTRIES = 12
 MAX_ROOMS = 15  # of the package itself, which is the table of contents
@@ -125,6 +125,7 @@ def test_the_page_on_the_architecture_names_what_there_is() -> None:
 
 # What few programs use, and these files import late.
 LATE = {
+    "core/web/server.py": {"agym.core.web.protocols"},
     "__main__.py": {"agym.cli.app"},
     "api/options/build.py": {"agym.core.planning.choosing", "agym.core.planning.model"},
     "api/options/environments.py": {"agym.core.hosts.vector.construction"},
@@ -154,6 +155,8 @@ SLEEPERS = {
     "core/hosts/rate_limit.py",
     "core/planning/choosing.py",
     "agents/openenv/client_server.py",
+    "agents/serving/sessions.py",
+    "agents/serving/slots.py",
 }
 
 

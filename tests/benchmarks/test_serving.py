@@ -11,7 +11,7 @@ from tests.benchmarks.tiny import run
 
 @pytest.mark.full
 def test_sessions_are_measured(tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="the extra `serve`")
+    pytest.importorskip("uvicorn", reason="the extra `serve`")
     done = run(tmp_path, "serving", "--quick", "--part", "sessions", "--sessions", "8")
     assert "seconds of a round" in done.stdout
     assert "failed steps" in done.stdout

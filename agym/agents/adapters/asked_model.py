@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from agym.core._system.extras import require
+from agym.core.web.server import WebServer, bind
+from agym.core.web.settings import ServerSettings
 
-web: Any = require("aiohttp.web", "verifiers")
+responses: Any = require("starlette.responses", "verifiers")
+LOG = logging.getLogger("agym.verifiers.http")
 
 
 class Asked(NamedTuple):
@@ -41,18 +45,20 @@ class AskedModel:
         The address contains a secret, so that other users of this machine have no access.
         """
         secret = secrets.token_urlsafe(16)
-        app = web.Application(client_max_size=2**28)
-        app.router.add_post(f"/{secret}/v1/chat/completions", self._complete)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
+        path = f"/{secret}/v1/chat/completions"
+        routing = require("starlette.routing", "verifiers")
+        app = require("starlette.applications", "verifiers").Starlette(
+            routes=[routing.Route(path, self._complete, methods=["POST"])]
+        )
+        listening = bind("127.0.0.1", 0)
+        host, port = listening.getsockname()[:2]
+        server = WebServer(app, listening, ServerSettings(), extra="verifiers", log=LOG)
         try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            host, port = runner.addresses[0][:2]
             yield f"http://{host}:{port}/{secret}/v1"
         finally:
             for answer in list(self._unanswered):
                 answer.cancel()
-            await runner.cleanup()
+            await server.aclose()
 
     async def next(self) -> Asked:
         """Wait for a request."""
@@ -65,13 +71,17 @@ class AskedModel:
         self._asked.put_nowait(asked)
         try:
             message = await asked.answer
+        except asyncio.CancelledError:
+            if not asked.answer.cancelled():
+                raise
+            return responses.Response(status_code=503)  # the server closes
         finally:
             self._unanswered.discard(asked.answer)
         reason = "tool_calls" if message.get("tool_calls") else "stop"
         head = {"id": secrets.token_hex(8), "created": 0, "model": str(body.get("model"))}
         if not body.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": reason}
-            return web.json_response(
+            return responses.JSONResponse(
                 {**head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
             )
         calls = message.get("tool_calls") or []
@@ -82,8 +92,8 @@ class AskedModel:
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
             "usage": USAGE,
         }
-        return web.Response(
-            text=f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", content_type="text/event-stream"
+        return responses.Response(
+            f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream"
         )
 
 

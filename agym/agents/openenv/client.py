@@ -10,7 +10,6 @@ from typing import Any, Literal
 from gymnasium import Space
 from gymnasium.spaces import Dict
 
-from agym.agents.openenv.client_http import HTTPSession, ask_for_schema
 from agym.agents.openenv.client_server import Server, base_url
 from agym.agents.openenv.client_session import WebSocketSession
 from agym.agents.openenv.client_types import (
@@ -19,6 +18,7 @@ from agym.agents.openenv.client_types import (
     as_element,
     observation_reader,
 )
+from agym.agents.openenv.http_session import HTTPSession, ask_for_schema
 from agym.agents.openenv.space_schema import KEYWORD, build_space
 from agym.agents.openenv.wire import VALUE
 from agym.core._system.extras import require
@@ -109,7 +109,7 @@ def openenv(
         MissingExtraError: The extra ``openenv`` is not installed.
     """
     require("websockets", "openenv")
-    require("h11", "openenv")
+    require("httpx2", "openenv")
     if protocol not in ("websocket", "http"):
         raise UsageError(f"protocol={protocol!r} must be 'websocket' or 'http'")
     if max_sessions is not None and (not isinstance(max_sessions, int) or max_sessions < 1):

@@ -238,7 +238,7 @@ def test_arguments_that_cannot_work(arguments: dict[str, Any], says: str) -> Non
         openenv(**{"url": "http://127.0.0.1:1", **arguments})
 
 
-@pytest.mark.parametrize("package", ["websockets", "h11"])
+@pytest.mark.parametrize("package", ["websockets", "httpx2"])
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(agym.MissingExtraError, match=r"pip install .*\[openenv\]"):

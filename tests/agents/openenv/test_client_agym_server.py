@@ -8,11 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import aiohttp
 import gymnasium
+import httpx2
 import numpy as np
 import pytest
 from gymnasium import spaces
+from websockets.asyncio.client import connect
 
 import agym
 from agym.testing import assert_same
@@ -211,13 +212,12 @@ async def test_nan_and_infinity_are_sent_as_json() -> None:
     read = partial(json.loads, parse_constant=refuse)
     async with (
         agym.serve(Infinite, 1, token=False) as server,
-        aiohttp.ClientSession() as client,
+        httpx2.AsyncClient() as client,
     ):
-        async with client.ws_connect(f"{server.url}/ws") as socket:
-            await socket.send_json({"type": "reset", "data": {}})
-            over_websocket = (await socket.receive_json(loads=read))["data"]
-        async with client.post(f"{server.url}/reset", json={}) as response:
-            over_http = await response.json(loads=read)
+        async with connect(server.url.replace("http:", "ws:") + "/ws") as socket:
+            await socket.send(json.dumps({"type": "reset", "data": {}}))
+            over_websocket = read(await socket.recv())["data"]
+        over_http = read((await client.post(f"{server.url}/reset", json={})).text)
     assert over_http == over_websocket
     assert over_http["observation"] == {"value": ["NaN", "Infinity", "-Infinity"]}
 

@@ -38,7 +38,7 @@ WRONG = {
     "reserved bit": (b"\xc1\x80mask", 1002),
     "unknown kind": (b"\x83\x80mask", 1002),
     "a ping in parts": (b"\x09\x80mask", 1002),
-    "a long ping": (b"\x89\xfe\x00\x80mask", 1002),
+    "a long ping": (b"\x89\xfe\x00\x80mask" + bytes(128), 1002),
     "nothing to continue": (b"\x80\x80mask", 1002),
     "two messages at once": (b"\x01\x80mask\x01\x80mask", 1002),
     "too long": (b"\x81\xff" + struct.pack(">Q", 2**62) + b"mask", 1009),

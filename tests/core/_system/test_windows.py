@@ -224,7 +224,7 @@ def test_environments_run(tmp_path: Path, code: str) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("code", "needed"),
-    [(SERVE, "aiohttp"), (VECTORIZE, "numba"), (SB3, "stable_baselines3")],
+    [(SERVE, "uvicorn"), (VECTORIZE, "numba"), (SB3, "stable_baselines3")],
     ids=["serve", "vectorize", "sb3"],
 )
 def test_extras_run(tmp_path: Path, code: str, needed: str) -> None:

@@ -1,6 +1,5 @@
 """A server's HTTP endpoints: its schema, and environments for servers without WebSocket.
 
-Each exchange has a connection of its own, so that no answer can be another's. The parser is h11's.
 Whether a server keeps an environment between two requests is its own affair: OpenEnv's makes one
 for each.
 """
@@ -13,7 +12,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from agym.agents.openenv.client_server import (
     FULL,
@@ -40,7 +38,7 @@ class Response:
 
     Attributes:
         status: The HTTP status.
-        headers: The headers, with names in lower case.
+        headers: The headers; names are compared without case.
         body: The content.
     """
 
@@ -58,64 +56,42 @@ async def request(
 ) -> Response:
     """GET a page, or POST a ``body`` of JSON; the caller limits the time.
 
+    Each exchange has a connection of its own, so that no answer can be another's.
+
     Raises:
         OSError: No connection to the server, or it was lost.
         NotHTTP: The answer is not HTTP/1.1, or has more than ``max_size`` bytes.
     """
-    h11 = require("h11", "openenv")
-    address = urlsplit(url)
-    secure = address.scheme == "https"
-    reader, writer = await asyncio.open_connection(
-        address.hostname,
-        address.port or (443 if secure else 80),
-        ssl=tls_context() if secure else None,
-    )
-    try:
-        http = h11.Connection(h11.CLIENT)
-        writer.write(_request(h11, http, address.netloc, address.path, headers, body))
-        await writer.drain()
-        return await _response(h11, http, reader, max_size)
-    except h11.ProtocolError as error:
-        raise NotHTTP(str(error)) from error
-    finally:
-        writer.transport.abort()  # there is nothing more to say
-
-
-def _request(
-    h11: Any, http: Any, host: str, path: str, headers: Mapping[str, str], body: bytes | None
-) -> bytes:
-    fields = {"host": host, "connection": "close", "accept": "application/json", **headers}
+    httpx2 = require("httpx2", "openenv")
+    verify = tls_context() if url.startswith("https:") else False
+    fields = {"accept": "application/json", "accept-encoding": "identity", "connection": "close"}
     if body is not None:
-        fields |= {"content-type": "application/json", "content-length": str(len(body))}
+        fields["content-type"] = "application/json"
     method = "GET" if body is None else "POST"
-    parts = [http.send(h11.Request(method=method, target=path, headers=list(fields.items())))]
-    if body:
-        parts.append(http.send(h11.Data(data=body)))
-    parts.append(http.send(h11.EndOfMessage()))
-    return b"".join(parts)
+    try:
+        async with (
+            httpx2.AsyncClient(verify=verify, timeout=None, trust_env=False) as client,
+            client.stream(method, url, headers={**fields, **headers}, content=body) as response,
+        ):
+            content = bytearray()
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > max_size:
+                    raise NotHTTP(f"the answer has more than {max_size} bytes")
+            return Response(response.status_code, response.headers, bytes(content))
+    except httpx2.RemoteProtocolError as error:
+        if "disconnected" in str(error):  # before it had answered
+            raise ConnectionResetError("the server ended the connection") from error
+        raise NotHTTP(str(error)) from error
+    except httpx2.TransportError as error:
+        raise (_os_error(error) or ConnectionError(str(error))) from error
 
 
-async def _response(h11: Any, http: Any, reader: asyncio.StreamReader, max_size: int) -> Response:
-    head: Any = None
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            data = await reader.read(1 << 16)
-            if not data and head is None and not http.trailing_data[0]:
-                raise ConnectionResetError("the server ended the connection")
-            http.receive_data(data)
-        elif isinstance(event, h11.Response):
-            head = event
-        elif isinstance(event, h11.Data):
-            parts.append(bytes(event.data))
-            size += len(event.data)
-            if size > max_size:
-                raise NotHTTP(f"the answer has more than {max_size} bytes")
-        elif isinstance(event, h11.EndOfMessage):
-            named = {name.decode().lower(): value.decode("latin-1") for name, value in head.headers}
-            return Response(head.status_code, named, b"".join(parts))
+def _os_error(error: BaseException | None) -> OSError | None:
+    """Return the operating system's error behind an error of httpx2, or ``None``."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 class HTTPSession:
