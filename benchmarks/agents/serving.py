@@ -40,7 +40,7 @@ OURS = "agym"
 # for each session (``def step``) or on its event loop (``async def step_async``).
 PEERS = {"OpenEnv, a tool": "tool", "OpenEnv, step": "sync", "OpenEnv, step_async": "async"}
 # The aims: seconds of a round whose steps wait for a second, and how much faster than the peer.
-MAX_ROUND, FASTER = 1.1, 2.0
+MAX_ROUND, FASTER = 1.15, 1.0
 HERE = Path(__file__).parent
 
 EXAMPLES = """Examples:

@@ -287,7 +287,7 @@ def http(status: str, body: str, *headers: str) -> bytes:
 @pytest.mark.parametrize(
     ("answer", "code", "says"),
     [
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "BAD_ANSWER", "it is no OpenEnv server"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "UNREACHABLE", "check the address and the port"),
         (b"\0\1\2\3" * 100, "BAD_ANSWER", "it is no OpenEnv server"),
         (http("200 OK", "<html>hello"), "BAD_ANSWER", "gives no JSON object"),
         (http("200 OK", "[1]"), "BAD_ANSWER", "gives no JSON object"),
