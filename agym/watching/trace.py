@@ -48,9 +48,9 @@ class trace(Hook):  # noqa: N801 (used like a function)
         >>> agym.overlap(path).caller > 0
         True
 
-    The trace has each worker's steps, resets, renders and calls, the caller's waits, and its own
-    blocks (:func:`agym.mark`). ``agym trace run.json`` reports how much of it overlapped. Without a
-    trace, there is no measurable cost.
+    The trace has each worker's steps, resets, renders and calls, the caller's waits, and the blocks
+    that the caller marked (:func:`agym.mark`). ``agym trace run.json`` reports how much overlapped.
+    When nothing is traced, there is no measurable cost.
 
     Args:
         envs: Opened environments that agym runs, wrapped or not, or a list of several.
