@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import faulthandler
 import os
 import signal
 import time
@@ -19,10 +20,15 @@ def _raise(seconds: float) -> None:
     raise ChaosError("agym.chaos injected an error")
 
 
+def _segfault(seconds: float) -> None:
+    faulthandler.disable()  # the traceback of an intended crash would only alarm its reader
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
 # The effect of each kind of fault; the argument is its duration in seconds.
 FAULTS: dict[str, Callable[[float], object]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
-    "segfault": lambda _: os.kill(os.getpid(), signal.SIGSEGV),
+    "segfault": _segfault,
     "exit": lambda _: os._exit(1),
     "hang": time.sleep,
     "hang_gil": lambda seconds: ctypes.PyDLL(None).sleep(int(seconds)),

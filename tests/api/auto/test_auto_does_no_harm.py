@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
@@ -77,6 +78,7 @@ class Ends(Tally):
 
 
 def segfault() -> None:
+    faulthandler.disable()  # this death is intended: no traceback is of use
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
