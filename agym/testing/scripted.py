@@ -31,7 +31,7 @@ Row = tuple[Any, float, bool, bool, dict[str, Any]]
 # Seconds between two checks of a gate at which no environment waits yet.
 LOOK_SECONDS = 0.001
 # The attributes that change when an environment steps.
-STATE = ("length", "value", "draw", "episode", "now", "_random")
+STATE = ("length", "value", "draw", "episode", "now", "np_random")
 
 
 class Unpicklable(Exception):
@@ -278,15 +278,15 @@ class _Scripted:
         self.value = 1.0
         self.draw = 0.0
         self.episode = self.now = 0
-        self._random = np.random.default_rng(number)
+        self.np_random = np.random.default_rng(number)
         _block(self._act("make"))
 
     async def _reset(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         act = await self._act("reset")
         if seed is not None:
-            self._random = np.random.default_rng(seed)
+            self.np_random = np.random.default_rng(seed)
         self.length = (options or {}).get("length", self.length)
-        self.draw = float(self._random.random())
+        self.draw = float(self.np_random.random())
         self.episode += 1
         self.now = 0
         info = {"seed": seed, "options": options, "draw": self.draw}

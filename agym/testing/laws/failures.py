@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,27 +15,29 @@ from agym.testing.laws.law import law, steps_of
 from agym.testing.scripted import DEATHS, EXCEPTIONS
 from agym.testing.worlds import World
 
+# The arguments of operations on four environments.
+ARGUMENTS: dict[str, list[Any]] = {"step": [[0] * 4], "call": ["add", 1.0]}
+
 
 @law("single")
 def an_environment_that_raises_spoils_no_other(world: World) -> None:
     """The error names the environment and the operation; after its reset, all can be used."""
-    arguments: dict[str, list[Any]] = {"step": [[0, 0, 0]], "call": ["add", 1.0]}
-    with world.open(3, length=100) as envs:
+    with world.open(4, length=100) as envs:
         for operation, act in itertools.product(("reset", "step", "render", "call"), EXCEPTIONS):
             envs.reset(seed=7)
             envs.script.set(1, operation, act)
             with pytest.raises(EnvError) as caught:
-                getattr(envs, operation)(*arguments.get(operation, []))
+                getattr(envs, operation)(*ARGUMENTS.get(operation, []))
             error = caught.value
             assert (error.env_id, error.operation) == (1, operation)
             assert error.__cause__ is not None
             if operation in ("reset", "step"):
                 with pytest.raises(ResetNeededError, match="environment 1"):
-                    envs.step([0, 0, 0])
+                    envs.step([0] * 4)
                 envs.reset(env_ids=[1])
-            envs.step([0, 0, 0])
+            envs.step([0] * 4)
             steps = 2 if operation == "step" else 1
-            assert steps_of(envs) == [steps, 1, steps]
+            assert steps_of(envs) == [steps, 1, steps, steps]
 
 
 @law("single")
@@ -65,22 +69,74 @@ def an_unusable_result_is_the_failure_of_its_environment(world: World) -> None:
 @law("processes")
 def a_dead_worker_is_reported_with_its_environments(world: World) -> None:
     """Other workers go on; ``restart`` starts a new worker, whose environments need a reset."""
-    for act, exitcode in DEATHS.items():
-        with world.with_options(workers=2).open(4) as envs:
+    with world.with_options(workers=2).open(4, length=10**6) as envs:
+        refused: list[Callable[[], Any]] = [
+            lambda: envs.step([0] * 4),
+            lambda: envs.step([0], env_ids=[1]),
+            lambda: envs.reset(env_ids=[0]),
+            lambda: envs.render([1]),
+            lambda: envs.send([0], [0]),
+        ]
+        for operation, act in itertools.product(("reset", "step", "render", "call"), DEATHS):
             envs.reset()
-            envs.script.set(1, "step", act)
+            pid = envs.call("pid")[0]
+            envs.script.set(1, operation, act)
             with pytest.raises(WorkerDied) as caught:
+                getattr(envs, operation)(*ARGUMENTS.get(operation, []))
+            error = caught.value
+            assert (error.worker, error.pid, error.exitcode) == (0, pid, DEATHS[act])
+            assert error.signal == (None if act == "exit" else signal.Signals(-DEATHS[act]).name)
+            assert (error.env_ids, set(error.operations)) == ((0, 1), {0, 1})
+            assert error.operations[1] == operation
+            for part in (f"pid {pid}", error.signal or "exit code 3", "0 to 1"):
+                assert part in str(error)
+            now = envs.step([0, 0], env_ids=[2, 3]).observations[:, 2].tolist()
+            for call in refused:
+                with pytest.raises(WorkerDied, match="worker 0"):
+                    call()
+            assert (envs.restart(), envs.restart()) == ([0, 1], [])
+            with pytest.raises(ResetNeededError, match=r"environment 0 was restarted.*\[0, 1\]"):
                 envs.step([0] * 4)
-            assert caught.value.env_ids == (0, 1)
-            assert caught.value.exitcode == exitcode
-            with pytest.raises(WorkerDied):
-                envs.step([0], env_ids=[0])
-            assert envs.step([0, 0], env_ids=[2, 3]).observations[:, 2].tolist() == [2, 2]
-            envs.restart(caught.value.env_ids)
-            with pytest.raises(ResetNeededError):
-                envs.step([0] * 4)
-            envs.reset()
+            envs.reset(env_ids=[0, 1])
+            after = envs.step([5, 6, 7, 8]).observations[:, 2:].tolist()
+            assert after == [[1, 5], [1, 6], [now[0] + 1, 7], [now[1] + 1, 8]]
+
+
+@law("processes")
+def deaths_of_all_workers_are_one_group(world: World) -> None:
+    """The errors name the environments of each worker, and ``restart`` replaces all workers."""
+    with world.with_options(workers=2).open(4) as envs:
+        envs.reset()
+        for i in (1, 2):
+            envs.script.set(i, "step", "exit")
+        with pytest.raises(AgymErrorGroup) as caught:
             envs.step([0] * 4)
+        errors: Any = caught.value.exceptions
+        assert sorted(error.env_ids for error in errors) == [(0, 1), (2, 3)]
+        assert envs.restart() == [0, 1, 2, 3]
+        envs.reset()
+        assert envs.step([0] * 4).observations[:, 2].tolist() == [1] * 4
+
+
+@law("processes")
+def a_failed_restart_may_be_repeated(world: World) -> None:
+    """Until a restart succeeds, the environments raise, and other workers go on."""
+    for act in (*DEATHS, "raise"):
+        with world.with_options(workers=2).open(4, length=9) as envs:
+            envs.reset()
+            envs.script.set(1, "step", "exit")
+            with pytest.raises(WorkerDied):
+                envs.step([0] * 4)
+            envs.script.set(1, "make", act)
+            with pytest.raises((WorkerDied, EnvError)) as caught:
+                envs.restart()
+            assert act in DEATHS or "boom" in str(caught.value)
+            with pytest.raises((WorkerDied, EnvError)):
+                envs.step([0], env_ids=[0])
+            envs.step([5, 6], env_ids=[2, 3])
+            assert envs.restart() == [0, 1]
+            envs.reset(env_ids=[0, 1])
+            assert envs.step([5, 6, 7, 8]).observations[:2, 2:].tolist() == [[1, 5], [1, 6]]
 
 
 @law("deadlines")

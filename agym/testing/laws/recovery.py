@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agym import FaultPolicy
-from agym.errors import CrashLoopError
+from agym.errors import AgymError, CrashLoopError, ResetNeededError
 from agym.testing.laws.law import assert_same, law, play
 from agym.testing.worlds import World
 
@@ -88,3 +91,137 @@ def an_environment_that_always_fails_is_given_up(world: World) -> None:
             step_again_and_again()
         assert caught.value.env_ids == (0,)
         assert len(caught.value.faults) == 3
+        with pytest.raises(CrashLoopError):
+            envs.step([0, 0])
+        envs.script.clear(0, "step")
+        assert envs.restart() == [0]
+        with pytest.raises(ResetNeededError):
+            envs.step([0, 0])
+        envs.reset(env_ids=[0])
+        assert envs.step([0], env_ids=[0]).observations[0, 2] == 1
+
+
+@law("single")
+def an_environment_that_cannot_be_made_again_is_given_up(world: World) -> None:
+    """The others go on, and ``restart`` replaces it once it can be made."""
+    for mode in ("restart", "replay"):
+        policy = FaultPolicy(mode, max_restarts=4)
+        with world.with_options(workers=2, on_fault=policy).open(4, length=100) as envs:
+            envs.reset(seed=3)
+            envs.script.set(1, "make", "raise", always=True)
+            envs.script.set(1, "step", "raise")
+            with pytest.raises(CrashLoopError, match="given up after 5 failures") as caught:
+                envs.step([1] * 4)
+            assert caught.value.env_ids == (1,)
+            assert [fault.operation for fault in caught.value.faults] == ["step", *["make"] * 4]
+            with pytest.raises(CrashLoopError):
+                envs.step([0] * 4)
+            result = envs.step([4, 5, 6], env_ids=[0, 2, 3])
+            assert result.observations[:, 2].tolist() == [2, 2, 2]
+            with pytest.raises(AgymError):
+                envs.restart()
+            envs.script.clear(1, "make")
+            assert envs.restart() == [1]
+            envs.reset(env_ids=[1])
+            assert envs.step([0] * 4).observations[:, 2].tolist() == [3, 1, 3, 3]
+
+
+@law("single")
+def a_replacement_that_fails_is_made_again(world: World) -> None:
+    """The step has one fault, also if the constructor and the reset of the replacement raise."""
+    with world.with_options(workers=2, on_fault="restart").open(4, length=9) as envs:
+        for operations in (["make", "step"], ["make", "reset", "step"]):
+            envs.reset(seed=3)
+            envs.step([1] * 4)
+            for operation in operations:
+                envs.script.set(1, operation, "raise")
+            result = envs.step([2] * 4)
+            assert (result.rewards[1], result.truncated[1]) == (0.0, True)
+            assert result.infos[1]["fault"].kind == "raised"
+            last = result.infos[1].get("final_obs", result.observations[1])
+            assert last[2:].tolist() == [1, 1]
+            assert result.observations[[0, 2, 3], 2].tolist() == [2, 2, 2]
+            envs.reset()
+            assert envs.step([3] * 4).observations[:, 2].tolist() == [1] * 4
+
+
+@law("single")
+def an_environment_is_replaced_also_if_its_close_raises(world: World) -> None:
+    """The error of the old environment's ``close`` is dropped; others go on."""
+    with world.with_options(workers=2, on_fault="restart").open(4, length=9) as envs:
+        for act in ("raise", "raise unpicklable"):
+            envs.reset(seed=3)
+            envs.script.set(1, "step", "raise")
+            envs.script.set(1, "close", act)
+            result = envs.step([1] * 4)
+            assert result.truncated.tolist() == [False, True, False, False]
+            assert envs.step([1] * 4).observations[[0, 2, 3], 2].tolist() == [2, 2, 2]
+            assert not envs.script.is_set(1, "close")
+
+
+@law("single")
+def faults_are_numbered_by_their_episodes(world: World) -> None:
+    """A replacement continues its predecessor's count of episodes; ``stats`` counts the faults."""
+    with world.with_options(on_fault="restart").open(3, length=100) as envs:
+        envs.reset(seed=1)
+        episodes = []
+        for _ in range(3):
+            envs.script.set(1, "step", "raise")
+            episodes.append(envs.step([0] * 3).infos[1]["fault"].episode)
+            envs.reset(env_ids=[1]) if world.autoreset == "disabled" else envs.step([0] * 3)
+        assert episodes == [1, 2, 3]
+        assert [env.faults for env in envs.stats().envs] == [0, 3, 0]
+
+
+@law("single")
+def all_environments_may_fail_at_once(world: World) -> None:
+    """Each has its own fault, and all can be used after a reset."""
+    with world.with_options(workers=2, on_fault="replay").open(4) as envs:
+        envs.reset(seed=1)
+        for i in range(4):
+            envs.script.set(i, "step", "raise")
+        result = envs.step([1] * 4)
+        assert [info["fault"].env_id for info in result.infos] == [0, 1, 2, 3]
+        assert result.truncated.all()
+        envs.reset()
+        assert envs.step([1] * 4).observations[:, 2].tolist() == [1] * 4
+
+
+@law("processes")
+def a_replay_leaves_episodes_ended_that_had_ended(world: World) -> None:
+    """A worker dies after the episode of environment 0: the next steps are as without the fault.
+
+    The episode has ended by itself or by a fault, and steps are of all, of some, or are sent.
+    """
+    if world.autoreset == "same_step":
+        return  # between two steps, no episode has ended
+    options: Any = {"workers": 1, "on_fault": "replay"}
+
+    def send_and_receive(envs: Any) -> Any:
+        envs.send([1, 1])
+        batch = envs.recv(min_envs=2)
+        order = np.argsort(batch.env_ids)
+        return *(column[order] for column in batch[1:5]), [batch.infos[k] for k in order]
+
+    steps: list[Callable[[Any], Any]] = [
+        lambda envs: envs.step([1, 1]),
+        lambda envs: envs.step([1, 1], env_ids=[0, 1]),
+    ]
+    cases = [*itertools.product(steps, (False, True)), (send_and_receive, True)]
+    for step, by_fault in cases:
+        with (
+            world.with_options(**options).open(2, length=100) as ours,
+            world.serial.with_options(on_fault="replay").open(2, length=100) as theirs,
+        ):
+            for envs in (ours, theirs):
+                envs.reset(seed=5, env_ids=[1])
+                envs.reset(seed=5, env_ids=[0], options={"length": 100 if by_fault else 2})
+                if by_fault:
+                    envs.script.set(0, "step", "raise", after=1)
+            ours.script.set(1, "step", "kill", after=2)
+            for k in range(4):
+                found, expected = step(ours), step(theirs)
+                assert ("fault" in found[4][1]) == (k == 2)
+                assert ("fault" in found[4][0]) == (by_fault and k == 1)
+                for one, other in zip(found[:4], expected[:4], strict=True):
+                    np.testing.assert_array_equal(one[0], other[0])

@@ -16,10 +16,9 @@ from agym.core.backends.serial import SerialPort
 from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.engine import Engine
 from agym.core.protocol.messages.completions import Completion, Description, Payload
-from agym.core.protocol.messages.failures import Failure, WorkerDeath
+from agym.core.protocol.messages.failures import Failure
 from agym.core.protocol.messages.operations import (
     CLOSE,
-    FAULT,
     OPEN,
     Operation,
     Render,
@@ -34,7 +33,6 @@ from agym.errors import (
     ResetNeededError,
     StepTimeout,
     UsageError,
-    WorkerDied,
 )
 
 SPACE = spaces.Box(-100, 100, (2,), np.float32)
@@ -249,33 +247,6 @@ def test_steps_need_a_reset_first_and_again_after_an_error() -> None:
     with pytest.raises(ResetNeededError, match="environment 2"):
         engine.step([0] * 4)
     engine.step([0] * 3, env_ids=[0, 1, 3])
-
-
-def test_several_errors_come_as_a_group() -> None:
-    engine, backend = ready()
-    ticket = engine.step([0] * 4)
-    problems: list[Failure | WorkerDeath] = [
-        Failure.of(ValueError("no"), i, "step") for i in (0, 3)
-    ]
-    backend.end(payload=Payload(problems=problems))
-    engine.poll()
-    with pytest.raises(ExceptionGroup) as caught:
-        ticket.result()
-    assert [e.env_id for e in caught.value.exceptions if isinstance(e, EnvError)] == [0, 3]
-
-
-def test_a_dead_worker_takes_only_its_own_environments() -> None:
-    engine, backend = ready()
-    ticket = engine.step([0] * 4)
-    death = WorkerDeath(1, 1234, -9, range(2, 4), "killed by SIGKILL")
-    backend.outcomes.append(Completion(FAULT, 2, 4, Payload(problems=[death])))
-    backend.end(payload=Payload(problems=[death]))
-    engine.poll()
-    with pytest.raises(WorkerDied, match=r"worker 1 .*SIGKILL.*environments 2 to 3"):
-        ticket.result()
-    with pytest.raises(WorkerDied):
-        engine.step([0] * 4)
-    engine.step([0, 0], env_ids=[0, 1])
 
 
 def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:

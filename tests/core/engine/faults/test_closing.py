@@ -16,7 +16,7 @@ import pytest
 import agym
 from agym.backends import Process
 from tests.support.drivers import APIS, opened
-from tests.support.envs.faulty_envs import Hangs, Raises
+from tests.support.envs.faulty_envs import Hangs
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe, Tally
 from tests.support.patience import patience
@@ -33,19 +33,6 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 @pytest.mark.once
 @each_place
-def test_close_twice(setup: str) -> None:
-    envs = agym.make(Tally, 3, **SETUPS[setup])
-    envs.reset()
-    envs.close()
-    envs.close()
-    with envs:
-        envs.close()
-    with pytest.raises(agym.ClosedError):
-        envs.step([0, 0, 0])
-
-
-@pytest.mark.once
-@each_place
 async def test_aclose_twice_and_at_the_same_time(setup: str) -> None:
     envs = await agym.make_async(Tally, 3, **SETUPS[setup])
     await envs.reset()
@@ -53,15 +40,6 @@ async def test_aclose_twice_and_at_the_same_time(setup: str) -> None:
     await envs.aclose()
     with pytest.raises(agym.ClosedError):
         envs.step([0, 0, 0])
-
-
-@pytest.mark.once
-@each_place
-def test_an_error_while_closing_comes_once(setup: str) -> None:
-    envs = agym.make(partial(Raises, "close"), 2, **SETUPS[setup])
-    with pytest.raises(ExceptionGroup):
-        envs.close()
-    envs.close()
 
 
 async def test_aclose_before_they_were_opened() -> None:

@@ -19,17 +19,14 @@ from tests.support.drivers import FORKED, Setup, each_api, each_mode, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps
 from tests.support.equality import same
-from tests.support.patience import deadline
 from tests.support.scenarios import (
     COROUTINES,
     PROCESS,
-    THREAD,
     disturbed,
     over,
     play,
     trapped,
     undisturbed,
-    wait_for_threads,
 )
 
 NESTED = spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Text(6)})
@@ -196,21 +193,6 @@ def test_a_replay_that_goes_wrong_itself(setup: Setup, how: str, traps: Traps) -
         after = envs.step([3] * 4)
         assert [o[1] for o in after.observations] == [0, 0, 3, 3]
         assert not any("fault" in info for info in after.infos)
-
-
-@pytest.mark.filterwarnings("ignore:worker 0, a thread")
-def test_a_thread_that_hangs(traps: Traps) -> None:
-    options = {
-        **THREAD.options,
-        "timeout": deadline(0.4),
-        "on_fault": "replay",
-        "autoreset": "same_step",
-    }
-    with played("sync", traps.factories(4), **options) as envs:
-        told = play(envs, lambda k: traps.set(0, "step", "hang") if k == 7 else None)
-        assert disturbed(told, undisturbed("same_step")) == {0: 8}
-        traps.release()
-    wait_for_threads()
 
 
 async def test_it_dies_again_and_again(traps: Traps) -> None:

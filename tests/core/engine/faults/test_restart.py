@@ -156,14 +156,6 @@ def test_an_automatic_reset(
             assert info["final_obs"].tolist() == expected[i][at][0]
 
 
-@pytest.mark.once
-@each_case
-def test_the_async_api(setup: Setup, what: str, cut: set[int], traps: Traps) -> None:
-    options = {"on_fault": "restart", "autoreset": "next_step", "api": "async"}
-    story = told(setup, what, traps, "step", 6, **options)
-    assert disturbed(story, undisturbed("next_step")) == dict.fromkeys(cut, 7)
-
-
 @pytest.mark.full
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
