@@ -75,7 +75,7 @@ def a_fault_in_a_reset_is_repeated_by_the_replacement(world: World) -> None:
 
 @law("single")
 def an_environment_that_always_fails_is_given_up(world: World) -> None:
-    """After ``max_restarts``, an error is raised that names the environment."""
+    """After ``max_restarts``, an error names the environment; ``restart`` starts a new count."""
     policy = FaultPolicy("restart", max_restarts=2)
     with world.with_options(workers=2, on_fault=policy).open(2) as envs:
         envs.reset()
@@ -99,6 +99,8 @@ def an_environment_that_always_fails_is_given_up(world: World) -> None:
             envs.step([0, 0])
         envs.reset(env_ids=[0])
         assert envs.step([0], env_ids=[0]).observations[0, 2] == 1
+        envs.script.set(0, "step", "raise")  # the first failure of a new count
+        assert "fault" in envs.step([0], env_ids=[0]).infos[0]
 
 
 @law("single")
