@@ -25,6 +25,8 @@ def each_environment_gets_a_seed_of_its_own(world: World) -> None:
         assert [info["seed"] for info in envs.reset(seed=5).infos] == [5, 6, 7]
         assert [info["seed"] for info in envs.reset(seed=[9, None, 2]).infos] == [9, None, 2]
         assert [info["seed"] for info in envs.reset().infos] == [None] * 3
+        assert [info["seed"] for info in envs.reset(seed=np.int64(3)).infos] == [3, 4, 5]
+        assert [info["seed"] for info in envs.reset(seed=np.arange(3)).infos] == [0, 1, 2]
         draws = envs.reset(seed=[4, 5, 4]).observations[:, 0]
         assert draws[0] == draws[2] != draws[1]
 
@@ -40,6 +42,10 @@ def a_partial_reset_leaves_others_alone(world: World) -> None:
         assert observations[[0, 2], 1:].tolist() == [[2, 0, -1]] * 2
         assert [bool(info) for info in infos] == [True, False, True, False]
         assert envs.step([0] * 4).observations[:, 2].tolist() == [1, 2, 1, 2]
+        some = envs.step([7, 8], env_ids=[1, 3])
+        assert some.observations[:, 2:].tolist() == [[3, 7], [3, 8]]
+        assert some.infos == [{"now": 3, "action": 7}, {"now": 3, "action": 8}]
+        assert {len(column) for column in some} == {2}
 
 
 @law("single")
