@@ -61,4 +61,4 @@ def frames_come_in_the_order_of_environments(world: World) -> None:
         assert list(envs.render()) == ["1:1"] * 4
         if "single" in world.has:
             envs[1].step(0)
-            assert envs.render([1, 0]) == ["1:2", "1:1"]
+            assert envs.render([1, 0]) == ["1:1", "1:2"]

@@ -33,6 +33,7 @@ def calls_after_closing_are_refused(world: World) -> None:
         if "single" in world.has:
             envs.send([0, 0])
             calls += [partial(envs.call, "add", 1), partial(envs.get_attr, "value")]
+            calls += [partial(call, env_ids=[]) for call in (envs.reset, envs.render, envs.restart)]
             calls += [partial(envs.set_attr, "value", 1), envs[0].reset, partial(envs[0].step, 0)]
             calls += [envs.recv, lambda: envs.send([0, 0])]
         envs.close()

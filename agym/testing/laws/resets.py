@@ -127,7 +127,14 @@ def a_call_for_no_environment_does_nothing(world: World) -> None:
         assert_same(envs.reset(env_ids=[]).observations, reset.observations)
         if "single" in world.has:
             some = envs.step([1], env_ids=[0])
-            step = envs.step([], env_ids=[])
-            for none, one in zip(step[:4], some[:4], strict=True):
-                assert (none.shape, none.dtype) == ((0, *one.shape[1:]), one.dtype)
-            assert step.infos == envs.render(env_ids=[]) == envs.restart(env_ids=[]) == []
+            for ids in ([], (), np.array([], np.int64), range(0)):
+                again = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
+                assert again.observations[:, 2].tolist() == [1, 0, 0]
+                assert again.infos == [{}] * 3
+                step = envs.step([], env_ids=ids)
+                for none, one in zip(step[:4], some[:4], strict=True):
+                    assert (none.shape, none.dtype) == ((0, *one.shape[1:]), one.dtype)
+                assert step.infos == envs.render(env_ids=ids) == envs.restart(env_ids=ids) == []
+                envs.send([], ids)
+            assert envs.render() == ["1:1", "1:0", "1:0"]
+            assert envs.get_attr("length") == [9] * 3
