@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from agym.testing.laws.law import assert_same, law, play
@@ -127,7 +129,8 @@ def a_call_for_no_environment_does_nothing(world: World) -> None:
         assert_same(envs.reset(env_ids=[]).observations, reset.observations)
         if "single" in world.has:
             some = envs.step([1], env_ids=[0])
-            for ids in ([], (), np.array([], np.int64), range(0)):
+            empty: list[Any] = [[], (), np.array([], np.int64), range(0)]
+            for ids in empty:
                 again = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
                 assert again.observations[:, 2].tolist() == [1, 0, 0]
                 assert again.infos == [{}] * 3
