@@ -149,8 +149,7 @@ def test_imports_inside_functions_are_few() -> None:
 # to see for a moment what other programs do, asks a full server again, or waits for its turn.
 SLEEPERS = {
     "envs",
-    "testing/scripted.py",
-    "testing/worlds.py",
+    "testing",
     "core/hosts/fault_injection.py",
     "core/hosts/rate_limit.py",
     "core/planning/choosing.py",

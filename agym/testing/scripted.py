@@ -152,6 +152,7 @@ class Script:
         "spin"                              compute forever, holding the event loop
         "spin in C"                         never return from C code
         "misfit"                            return an observation of another shape
+        "no info"                           step with an empty info
 
     Attributes:
         folder: The folder, which is empty at first.
@@ -297,7 +298,7 @@ class _Scripted:
         self.now += 1
         over = self.now >= self.length
         reward = self.draw + self.now / 16
-        info = {"now": self.now, "action": int(action)}
+        info = {} if act == "no info" else {"now": self.now, "action": int(action)}
         ends = (over and not self.truncates, over and self.truncates)
         return self._observe(int(action), act), reward, *ends, info
 

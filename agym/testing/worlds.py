@@ -110,8 +110,11 @@ class Player:
             self.runner.run(asyncio.to_thread(self.script.open, env_id))
 
     def close(self) -> None:
-        """Close the environments."""
-        self.envs.close() if self.runner is None else self._run(self.envs.aclose)
+        """Close the environments, or the one of a handle."""
+        if self.runner is None:
+            self.envs.close()
+        else:
+            self._run(self.envs.aclose if hasattr(self.envs, "aclose") else self.envs.close)
 
 
 @dataclass(frozen=True)

@@ -63,32 +63,6 @@ def test_batches_can_be_written_to(setup: dict[str, Any], output: Any) -> None:
         assert np.array(second.observations).tolist() == [[1] * 4] * 2
 
 
-def test_views_stay_valid_until_the_next_but_one_batch(setup: dict[str, Any]) -> None:
-    actions = np.zeros((3, 2), np.float32)
-    env = partial(ReusesBuffer, 99)
-    with agym.make(env, 3, output="array", copy=False, **setup) as envs:
-        previous = envs.reset()
-        for k in range(1, 8):
-            current = envs.step(actions)
-            assert previous.observations.tolist() == [[k - 1] * 4] * 3
-            assert current.observations.tolist() == [[k] * 4] * 3
-            assert current.rewards.tolist() == [1.0] * 3
-            previous = current
-
-
-def test_what_is_about_some_environments_is_no_full_batch(setup: dict[str, Any]) -> None:
-    actions = np.zeros((3, 2), np.float32)
-    env = partial(ReusesBuffer, 99)
-    with agym.make(env, 3, output="array", copy=False, **setup) as envs:
-        envs.reset()
-        previous = envs.step(actions)
-        current = envs.step(actions)
-        envs.reset(env_ids=[0])
-        envs[1].step(actions[1])
-        assert previous.observations.tolist() == [[1] * 4] * 3
-        assert current.observations.tolist() == [[2] * 4] * 3
-
-
 def test_actions_are_the_environments_for_ever(setup: dict[str, Any]) -> None:
     space = spaces.Box(-1, 1, (2,), np.float32)
     env = partial(Echo, spaces.Discrete(2), [0], space)

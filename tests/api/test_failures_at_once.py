@@ -14,6 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import agym
+from agym.testing import Script
 from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
@@ -50,31 +51,16 @@ def test_several_environments_that_raise_are_one_group(setup: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("setup", [*SETUPS, pytest.param({"backend": "asyncio"}, id="asyncio")])
-async def test_async_calls_raise_a_group_as_well(setup: dict[str, Any]) -> None:
-    env = AsyncRaises if setup["backend"] == "asyncio" else partial(Raises, "step")
-    async with agym.make_async(env, 3, **setup) as envs:
+async def test_async_calls_raise_a_group_as_well(setup: dict[str, Any], tmp_path: Path) -> None:
+    script = Script(str(tmp_path))
+    factories = script.factories(3, coroutines=setup["backend"] == "asyncio")
+    async with agym.make_async(factories, **setup) as envs:
         await envs.reset()
+        for i in (0, 2):
+            script.set(i, "step", "raise")
         with pytest.raises(agym.AgymErrorGroup) as caught:
-            await envs.step([9, 0, 9])
+            await envs.step([0] * 3)
         check_group(caught.value, (0, 2))
-
-
-class AsyncRaises:
-    """Raises in a step when its action is 9."""
-
-    def __init__(self) -> None:
-        self._env = Raises("step")
-        self.observation_space = self._env.observation_space
-        self.action_space = self._env.action_space
-
-    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return self._env.reset(seed=seed, options=options)
-
-    async def step(self, action: Any) -> Any:
-        return self._env.step(action)
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's own words about each

@@ -1,4 +1,4 @@
-"""``env_ids=[]``: what a loop asks for in which no episode ended. It does nothing, everywhere."""
+"""``env_ids=[]``, as in a loop in which no episode ended; a law states it of every backend."""
 
 from __future__ import annotations
 
@@ -12,39 +12,12 @@ from gymnasium import spaces
 
 import agym
 from agym.envs.probes import RandomEnv
-from tests.support.drivers import FORKED, Setup, each_api, everywhere, played
+from tests.support.drivers import FORKED, each_api, played
 from tests.support.envs.plain_envs import Nested, Tally
 
 
-@everywhere
 @each_api
-def test_nothing_is_done(api: str, setup: Setup) -> None:
-    with played(api, setup.of(3, length=99), **setup.options) as envs:
-        first = envs.reset(seed=5, options={"length": 50})
-        for ids in ([], (), np.array([], np.int64), range(0)):
-            again = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
-            assert again.observations.tolist() == first.observations.tolist()
-            assert again.infos == [{}] * 3
-            step = envs.step([], env_ids=ids)
-            assert [column.shape for column in step[:4]] == [(0, 3), (0,), (0,), (0,)]
-            assert step.infos == envs.render(env_ids=ids) == envs.restart(env_ids=ids) == []
-            envs.send([], ids)
-        assert envs.get_attr("now") == [0] * 3
-        assert envs.get_attr("episode") == [1] * 3
-        envs.step([1] * 3)
-        assert envs.get_attr("length") == [50] * 3
-
-
-@everywhere
-def test_the_latest_observations_also_behind_steps_of_some(setup: Setup) -> None:
-    with played("sync", setup.of(3, length=99), **setup.options) as envs:
-        envs.reset()
-        envs.step([4, 5], env_ids=[0, 2])
-        assert envs.reset(env_ids=[]).observations[:, 1].tolist() == [1, 0, 1]
-
-
-@each_api
-def test_native(api: str) -> None:
+def test_no_environment_of_a_vector_environment(api: str) -> None:
     with played(api, "CartPole-v1", 4, backend="vector", workers=2) as envs:
         first = envs.reset(seed=0).observations
         assert (envs.reset(env_ids=[]).observations == first).all()
@@ -52,7 +25,7 @@ def test_native(api: str) -> None:
         assert envs.restart(env_ids=[]) == []
 
 
-def test_the_lost_stay_lost() -> None:
+def test_restart_of_none_restarts_none() -> None:
     """``restart(env_ids=[])`` is not ``restart()``."""
     with played("sync", [Tally] * 2, **FORKED, workers=2) as envs:
         envs.reset()
@@ -103,18 +76,7 @@ def test_groups_and_out() -> None:
         assert group.step([], env_ids=[], out=none).observations is none
 
 
-@each_api
-def test_closed(api: str) -> None:
-    with played(api, Tally, 2) as envs:
-        envs.reset()
-        envs.envs.close() if api == "sync" else envs.aclose()
-        uses: list[Any] = [envs.reset, envs.render, envs.restart]
-        for use in uses:
-            with pytest.raises(agym.ClosedError):
-                use(env_ids=[])
-
-
-def test_a_video_of_nobody_is_refused(tmp_path: Any) -> None:
+def test_a_video_of_no_environment_is_refused(tmp_path: Any) -> None:
     pytest.importorskip("av", reason="the extra `video`")
     with (
         agym.make("CartPole-v1", 2, render_mode="rgb_array") as envs,

@@ -1,4 +1,4 @@
-"""The sync API, agymc's: batches of lists, attributes of all environments, single handles."""
+"""The sync API: defaults, spaces, ways to make environments, attributes of all environments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
@@ -39,21 +38,6 @@ def test_lists_by_default(setup: dict[str, Any]) -> None:
         assert [type(flag) for flag in terminated + truncated] == [bool] * 6
         assert infos == [{}] * 3
         assert len({id(info) for info in infos}) == 3
-
-
-def test_arrays_by_option(setup: dict[str, Any]) -> None:
-    with agym.make("CartPole-v1", 3, output="array", **setup) as envs:
-        reset = envs.reset(seed=0)
-        assert reset.observations.shape == (3, 4)
-        assert reset.observations.dtype == np.float32
-        actions = envs.action_space.sample()
-        assert actions.shape == (3,)
-        result = envs.step(actions)
-        assert result.observations.shape == (3, 4)
-        assert (result.rewards.shape, result.rewards.dtype) == ((3,), np.float64)
-        assert (result.terminated.shape, result.terminated.dtype) == ((3,), np.bool_)
-        assert (result.truncated.shape, result.truncated.dtype) == ((3,), np.bool_)
-        assert result.infos == [{}] * 3
 
 
 def test_results_have_names(setup: dict[str, Any]) -> None:
@@ -121,6 +105,9 @@ def test_what_the_environments_are_like(setup: dict[str, Any]) -> None:
         assert envs.num_envs == len(envs) == 2
         assert "CartPole-v1" in repr(envs)
         assert "num_envs=2" in repr(envs)
+        assert [env.index for env in envs] == [0, 1]
+        assert "[1]" in repr(envs[1])
+    assert "num_envs=2" in repr(envs)
 
 
 def test_one_environment_by_default(setup: dict[str, Any]) -> None:
@@ -161,15 +148,6 @@ def test_factories_may_be_closures(setup: dict[str, Any]) -> None:
         assert envs.secret() == ["told 1", "told 2", "told 3"]
 
 
-def test_seeds_are_dealt_as_in_gymnasium(setup: dict[str, Any]) -> None:
-    with agym.make(Tally, 4, **setup) as envs:
-        assert [info["seed"] for info in envs.reset(seed=10).infos] == [10, 11, 12, 13]
-        assert [info["seed"] for info in envs.reset(seed=[4, None, 2, 1]).infos] == [4, None, 2, 1]
-        assert [info["seed"] for info in envs.reset(seed=np.int64(3)).infos] == [3, 4, 5, 6]
-        assert [info["seed"] for info in envs.reset(seed=np.arange(4)).infos] == [0, 1, 2, 3]
-        assert [info["seed"] for info in envs.reset().infos] == [None] * 4
-
-
 def test_render(setup: dict[str, Any]) -> None:
     with agym.make("CartPole-v1", 3, render_mode="rgb_array", **setup) as envs:
         envs.reset(seed=0)
@@ -178,12 +156,6 @@ def test_render(setup: dict[str, Any]) -> None:
         assert {frame.shape for frame in frames} == {(400, 600, 3)}
         assert {frame.dtype for frame in frames} == {np.dtype(np.uint8)}
         assert all(frame.min() < frame.max() for frame in frames)
-    with agym.make(Tally, 4, **setup) as envs:
-        envs.reset()
-        envs.step([0] * 4)
-        envs.reset(env_ids=[3])
-        assert envs.render() == ["1:1", "1:1", "1:1", "2:0"]
-        assert envs.render(env_ids=[3, 0]) == ["1:1", "2:0"]
 
 
 def test_attributes_come_as_lists(setup: dict[str, Any]) -> None:
@@ -227,13 +199,6 @@ def test_set_attr(setup: dict[str, Any]) -> None:
         assert envs.unwrapped.brand_new == ["a", "b", "c"]
 
 
-def test_set_attr_changes_what_the_environment_does(setup: dict[str, Any]) -> None:
-    with agym.make(Tally, 2, **setup) as envs:
-        envs.reset()
-        envs.set_attr("length", [1, 5])
-        assert envs.step([0, 0]).terminated == [True, False]
-
-
 def test_a_missing_attribute(setup: dict[str, Any]) -> None:
     with agym.make(Tally, 3, **setup) as envs:
         with pytest.raises(AttributeError, match="no_such_thing"):
@@ -249,29 +214,6 @@ def test_a_missing_attribute(setup: dict[str, Any]) -> None:
         assert envs.gravity == [9.8] * 3
 
 
-def test_iteration_and_handles(setup: dict[str, Any]) -> None:
-    with agym.make(Tally, 3, **setup) as envs:
-        envs.reset()
-        assert [env.index for env in envs] == [0, 1, 2]
-        assert envs[-1].index == 2
-        with pytest.raises(IndexError):
-            _ = envs[3]
-        env = envs[1]
-        assert env.action_space == spaces.Discrete(10)
-        assert env.observation_space == envs.single_observation_space
-        observation, info = env.reset(seed=4, options={"length": 2})
-        assert list(observation) == [2, 0, -1]
-        assert info["seed"] == 4
-        observation, reward, terminated, truncated, info = env.step(7)
-        assert list(observation) == [2, 1, 7]
-        assert (reward, terminated, truncated) == (2 + 1 / 16, False, False)
-        assert type(reward) is float
-        assert info == {"now": 1, "action": 7}
-        assert env.render() == "2:1"
-        assert "[1]" in repr(env)
-        assert envs.now == [0, 1, 0]
-
-
 def test_handles_of_nested_spaces(setup: dict[str, Any]) -> None:
     bare = Nested()
     with agym.make(Nested, 3, **setup) as envs:
@@ -284,66 +226,11 @@ def test_handles_of_nested_spaces(setup: dict[str, Any]) -> None:
             assert same(list(ours[1:4]), list(theirs[1:4]))
 
 
-def test_all_and_single_steps_mix(setup: dict[str, Any]) -> None:
-    with agym.make(partial(Tally, length=9), 3, **setup) as envs:
-        envs.reset()
-        envs[1].step(0)
-        envs[1].step(0)
-        envs.step([0, 0, 0])
-        envs[0].step(0)
-        observations, _ = envs.reset(env_ids=[2])
-        assert [list(o[:2]) for o in observations] == [[1, 2], [1, 3], [2, 0]]
-        assert envs.now == [2, 3, 0]
-
-
-def test_steps_of_some(setup: dict[str, Any]) -> None:
-    with agym.make(partial(Tally, length=9), 5, **setup) as envs:
-        envs.reset()
-        result = envs.step([7, 8], env_ids=[1, 4])
-        assert [list(o) for o in result.observations] == [[1, 1, 7], [1, 1, 8]]
-        assert [info["action"] for info in result.infos] == [7, 8]
-        assert len(result.rewards) == len(result.terminated) == len(result.truncated) == 2
-        assert envs.now == [0, 1, 0, 0, 1]
-
-
-def test_close(setup: dict[str, Any], tmp_path: Any) -> None:
-    log = tmp_path / "log"
-    envs = agym.make(partial(Counted, str(log)), 3, **setup)
-    envs.close()
-    assert [line.split()[0] for line in log.read_text().splitlines()].count("closed") == 3
-    envs.close()
-    assert len(log.read_text().splitlines()) == 6
-
-
 def test_the_block_closes_also_after_an_error(setup: dict[str, Any], tmp_path: Any) -> None:
     log = tmp_path / "log"
     with pytest.raises(KeyError), agym.make(partial(Counted, str(log)), 2, **setup):
         raise KeyError
     assert len(log.read_text().splitlines()) == 4
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda envs: envs.reset(),
-        lambda envs: envs.step([0, 0]),
-        lambda envs: envs.render(),
-        lambda envs: envs.call("add", 1),
-        lambda envs: envs.get_attr("gravity"),
-        lambda envs: envs.set_attr("gravity", 1),
-        lambda envs: envs.gravity,
-        lambda envs: envs[0].reset(),
-        lambda envs: envs[0].step(0),
-    ],
-    ids=["reset", "step", "render", "call", "get_attr", "set_attr", "attribute", "handle-reset",
-         "handle-step"],
-)  # fmt: skip
-def test_use_after_close(setup: dict[str, Any], use: Any) -> None:
-    with agym.make(Tally, 2, **setup) as envs:
-        envs.reset()
-    with pytest.raises(agym.ClosedError, match="closed"):
-        use(envs)
-    assert "num_envs=2" in repr(envs)
 
 
 async def test_it_works_inside_a_running_loop(setup: dict[str, Any]) -> None:

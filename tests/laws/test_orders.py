@@ -131,10 +131,10 @@ class Orders(RuleBasedStateMachine):
     # ---------------------------------------------------------------- time passes
 
     @precondition(lambda self: self.world.api == "async" and "concurrent" in self.world.has)
-    @rule(i=env_ids)
-    def hold(self, i: int) -> None:
-        """Let the environment's next step wait at its gate."""
-        self.envs.script.set(i, "step", "wait")
+    @rule(i=env_ids, operation=st.sampled_from(["step", "step", "reset"]))
+    def hold(self, i: int, operation: str) -> None:
+        """Let the environment's next step or reset wait at its gate."""
+        self.envs.script.set(i, operation, "wait")
 
     @precondition(lambda self: self.world.api == "async")
     @rule(i=env_ids, turns=turns)
@@ -174,6 +174,7 @@ class Orders(RuleBasedStateMachine):
 
         for i in range(N):
             self.envs.script.clear(i, "step")
+            self.envs.script.clear(i, "reset")
         thread = threading.Thread(target=open_gates)
         thread.start()
         try:

@@ -15,8 +15,7 @@ import uvloop
 
 import agym
 from tests.support.backends import FORK, name_of
-from tests.support.envs.coroutine_envs import AsyncRaises, AsyncTally
-from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
 from tests.support.envs.plain_envs import Tally
 
@@ -40,7 +39,6 @@ class Setup:
         self.backend = name_of(options)
         self.tally: Any = AsyncTally if coroutines else Tally
         self.gated: Any = AsyncGated if coroutines else Gated
-        self.raises: Any = AsyncRaises if coroutines else Raises
 
     def of(self, count: int, **keywords: Any) -> list[Callable[[], Any]]:
         inner = (Tally,) if self.tally is AsyncTally else ()

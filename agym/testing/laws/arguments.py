@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agym.errors import AgymError, ResetNeededError, UsageError
+from agym.errors import AgymError, NothingSentError, ResetNeededError, UsageError
 from agym.testing.laws.law import law, steps_of
 from agym.testing.worlds import World
 
@@ -18,6 +18,11 @@ def a_step_before_the_first_reset_is_refused(world: World) -> None:
     with world.open(2) as envs:
         with pytest.raises(ResetNeededError):
             envs.step([0, 0])
+        if "single" in world.has:
+            with pytest.raises(ResetNeededError):
+                envs.send([0, 0])
+            with pytest.raises(ResetNeededError, match="environment 1"):
+                envs[1].step(0)
         envs.reset()
         envs.step([0, 0])
 
@@ -31,6 +36,11 @@ def bad_actions_are_refused(world: World) -> None:
         for actions in bad:
             with pytest.raises(UsageError, match="action"):
                 envs.step(actions)
+            if "single" in world.has:
+                with pytest.raises(UsageError):
+                    envs.send(actions)
+                with pytest.raises(NothingSentError):
+                    envs.recv()
         assert steps_of(envs) == [0, 0, 0]
         envs.step(np.zeros(3, np.int64))
         assert steps_of(envs) == [1, 1, 1]
@@ -49,6 +59,9 @@ def bad_ids_are_refused(world: World) -> None:
                 envs.send([0] * len(ids), ids)
             with pytest.raises(UsageError):
                 envs.reset(env_ids=ids)
+        for index in (3, -4):
+            with pytest.raises(IndexError):
+                envs[index]
         assert steps_of(envs) == [0, 0, 0]
 
 
@@ -66,3 +79,15 @@ def bad_seeds_and_masks_are_refused(world: World) -> None:
             with pytest.raises(AgymError):
                 envs.reset(**arguments)
         assert envs.render() == ["1:0"] * 3
+
+
+@law("single")
+def bad_arguments_of_a_receipt_are_refused(world: World) -> None:
+    """The results can be received afterwards."""
+    with world.open(3) as envs:
+        envs.reset()
+        envs.send([5, 6], [0, 2])
+        for arguments in ({"min_envs": 0}, {"min_envs": 2, "max_envs": 1}, {"timeout": -1}):
+            with pytest.raises(UsageError):
+                envs.recv(**arguments)
+        assert sorted(envs.recv(min_envs=3).env_ids.tolist()) == [0, 2]

@@ -35,14 +35,21 @@ def a_handle_is_one_environment(world: World) -> None:
     """A handle's calls return the environment's results, without a batch."""
     with world.open(3) as envs:
         envs.reset(seed=0)
-        observation, info = envs[2].reset(seed=9)
-        assert info["seed"] == 9
+        observation, info = envs[2].reset(seed=9, options={"length": 2})
+        assert (info["seed"], info["options"]) == (9, {"length": 2})
         observation, reward, terminated, truncated, info = envs[2].step(5)
         assert observation[1:].tolist() == [2, 1, 5]
         assert (reward, terminated, truncated) == (observation[0] + 1 / 16, False, False)
+        assert [type(value) for value in (reward, terminated)] == [float, bool]
+        assert info == {"now": 1, "action": 5}
+        assert (envs[-1].index, envs[2].index) == (2, 2)
+        assert envs[2].action_space == envs.single_action_space
+        assert envs[2].call("value") == 1.0
         assert envs[2].render() == "2:1"
         assert envs[2].call("add", 1.0) == 2.0
         assert envs.render() == ["1:0", "1:0", "2:1"]
+        if world.autoreset != "same_step":
+            assert envs[2].step(6)[2] is True
 
 
 @law()
@@ -54,4 +61,4 @@ def frames_come_in_the_order_of_environments(world: World) -> None:
         assert list(envs.render()) == ["1:1"] * 4
         if "single" in world.has:
             envs[1].step(0)
-            assert envs.render([0, 1]) == ["1:1", "1:2"]
+            assert envs.render([1, 0]) == ["1:1", "1:2"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from agym.testing.laws.law import assert_same, law, play
@@ -25,6 +27,8 @@ def each_environment_gets_a_seed_of_its_own(world: World) -> None:
         assert [info["seed"] for info in envs.reset(seed=5).infos] == [5, 6, 7]
         assert [info["seed"] for info in envs.reset(seed=[9, None, 2]).infos] == [9, None, 2]
         assert [info["seed"] for info in envs.reset().infos] == [None] * 3
+        assert [info["seed"] for info in envs.reset(seed=np.int64(3)).infos] == [3, 4, 5]
+        assert [info["seed"] for info in envs.reset(seed=np.arange(3)).infos] == [0, 1, 2]
         draws = envs.reset(seed=[4, 5, 4]).observations[:, 0]
         assert draws[0] == draws[2] != draws[1]
 
@@ -40,6 +44,10 @@ def a_partial_reset_leaves_others_alone(world: World) -> None:
         assert observations[[0, 2], 1:].tolist() == [[2, 0, -1]] * 2
         assert [bool(info) for info in infos] == [True, False, True, False]
         assert envs.step([0] * 4).observations[:, 2].tolist() == [1, 2, 1, 2]
+        some = envs.step([7, 8], env_ids=[1, 3])
+        assert some.observations[:, 2:].tolist() == [[3, 7], [3, 8]]
+        assert some.infos == [{"now": 3, "action": 7}, {"now": 3, "action": 8}]
+        assert {len(column) for column in some} == {2}
 
 
 @law("single")
@@ -121,7 +129,15 @@ def a_call_for_no_environment_does_nothing(world: World) -> None:
         assert_same(envs.reset(env_ids=[]).observations, reset.observations)
         if "single" in world.has:
             some = envs.step([1], env_ids=[0])
-            step = envs.step([], env_ids=[])
-            for none, one in zip(step[:4], some[:4], strict=True):
-                assert (none.shape, none.dtype) == ((0, *one.shape[1:]), one.dtype)
-            assert step.infos == envs.render(env_ids=[]) == envs.restart(env_ids=[]) == []
+            empty: list[Any] = [[], (), np.array([], np.int64), range(0)]
+            for ids in empty:
+                again = envs.reset(seed=7, options={"length": 1}, env_ids=ids)
+                assert again.observations[:, 2].tolist() == [1, 0, 0]
+                assert again.infos == [{}] * 3
+                step = envs.step([], env_ids=ids)
+                for none, one in zip(step[:4], some[:4], strict=True):
+                    assert (none.shape, none.dtype) == ((0, *one.shape[1:]), one.dtype)
+                assert step.infos == envs.render(env_ids=ids) == envs.restart(env_ids=ids) == []
+                envs.send([], ids)
+            assert envs.render() == ["1:1", "1:0", "1:0"]
+            assert envs.get_attr("length") == [9] * 3

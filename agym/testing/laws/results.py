@@ -84,6 +84,22 @@ def returned_batches_never_change(world: World) -> None:
 
 
 @law()
+def views_are_valid_until_the_next_but_one_batch(world: World) -> None:
+    """With ``copy=False``; calls for some environments are not batches of all."""
+    with world.with_options(copy=False).open(3, length=99) as envs:
+        latest = [envs.reset()]
+        copies = copy.deepcopy(latest)
+        for k in range(6):
+            latest = [*latest[-1:], envs.step([k] * 3)]
+            copies = [*copies[-1:], copy.deepcopy(latest[-1])]
+            assert_same(latest, copies)
+        if "single" in world.has:
+            envs.reset(env_ids=[0])
+            envs[1].step(0)
+            assert_same(latest, copies)
+
+
+@law()
 def lists_hold_the_values_of_arrays(world: World) -> None:
     """``output="list"`` returns the same values as ``output="array"``."""
     with world.open(4) as arrays, world.open(4, output="list") as lists:

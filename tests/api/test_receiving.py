@@ -1,0 +1,327 @@
+"""``send``, ``recv`` and ``as_completed``: the cases that are not laws of every backend."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Collection
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agym
+from agym.backends import BackendSpec
+from agym.core.backends.pool import Pool
+from agym.core.backends.port import BackendOptions
+from agym.core.backends.thread import ThreadPort
+from agym.testing import Script
+from agym.testing.laws.law import rows as scripted_rows
+from tests.support.backends import SERIAL_OR_FORK
+from tests.support.drivers import (
+    FORKED,
+    SERIAL,
+    Setup,
+    apart,
+    each_api,
+    everywhere,
+    gated,
+    played,
+    rows,
+)
+from tests.support.envs.coroutine_envs import Parrot
+from tests.support.envs.exiting_envs import Hangs
+from tests.support.envs.gated_envs import AsyncGated, Gates
+from tests.support.envs.plain_envs import Tally
+from tests.support.insides import backend_of
+from tests.support.patience import deadline, patience
+
+# ---------------------------------------------------------------- batches
+
+
+@everywhere
+@pytest.mark.parametrize("copy", [True, False])
+def test_batches_are_copies_or_views(setup: Setup, copy: bool) -> None:
+    """A copy never changes; with ``copy=False``, a batch of all environments in order is a view."""
+    with played("sync", setup.of(4, length=99), **setup.options, copy=copy) as envs:
+        envs.reset()
+        whole = []
+        for k in range(3):
+            envs.send([k] * 4)
+            envs.call("add", 1)  # runs after the steps
+            batch = envs.recv(min_envs=4)
+            assert batch.observations[:, 2].tolist() == [k] * 4
+            if batch.env_ids.tolist() == [0, 1, 2, 3]:
+                whole.append((k, batch.observations))
+            envs.send([9], [3])
+            assert rows(envs.recv()) == [[3, 2 * k + 2, 9]]
+        if copy:
+            assert all((observations[:, 2] == k).all() for k, observations in whole)
+        else:
+            assert not any(observations.flags.owndata for _, observations in whole)
+        if setup is SERIAL:
+            assert len(whole) == 3
+
+
+def test_infos_do_not_change_the_order_of_results(tmp_path: Path) -> None:
+    """A worker returns infos and observations by different ways; the oldest step comes first."""
+    script = Script(str(tmp_path))
+    with agym.make(script.factories(3), **FORKED, workers=1, output="array") as envs:
+        envs.reset()
+        script.set(0, "step", "no info")
+        script.set(2, "step", "wait")
+        envs.send([0, 2, 1])
+        with Path(script.gate(2).path).open("w"):  # environment 2 steps: 0 and 1 have finished
+            assert scripted_rows(envs.recv(min_envs=2)) == [[0, 1, 0], [1, 1, 2]]
+        envs.recv()
+
+
+class Pausing(Parrot):
+    """Waits at its gate in every step."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._gated = AsyncGated(path)
+
+    async def step(self, action: Any) -> Any:
+        await self._gated.wait()
+        return await super().step(action)
+
+
+@pytest.mark.parametrize("options", [{"backend": "asyncio"}, FORKED], ids=["asyncio", "process"])
+@each_api
+def test_an_empty_batch_of_objects(api: str, options: dict[str, Any], gates: Gates) -> None:
+    factories = [partial(Pausing, path) for path in gates.paths[:1]]
+    with played(api, factories, **options) as envs:
+        envs.reset()
+        envs.send(["wait"])
+        batch = envs.recv(timeout=0)
+        assert (batch.env_ids.tolist(), [*batch.observations], batch.infos) == ([], [], [])
+        envs.let(gates.paths[0])
+        assert [*envs.recv().observations] == ["wait"]
+
+
+# ---------------------------------------------------------------- a sent step excludes others
+
+
+@each_api
+def test_a_sent_step_of_a_vector_environment_excludes_others(api: str) -> None:
+    with played(api, "CartPole-v1", 4, backend="vector", workers=2) as envs:
+        envs.reset(seed=0)
+        for is_finished in (False, True):
+            envs.send([1] * 4)
+            if is_finished:
+                envs.get_attr("metadata")
+            for dispatch in (
+                partial(envs.step, [0] * 4),
+                partial(envs.step, [0, 0], env_ids=[0, 1]),
+                partial(envs.send, [0, 0], [2, 3]),
+            ):
+                with pytest.raises(agym.BusyError, match="recv"):
+                    dispatch()
+            assert len(envs.recv(min_envs=4).env_ids) == 4
+            envs.step([0] * 4)
+
+
+@everywhere
+def test_a_sent_step_of_a_group_excludes_steps_of_its_environments_only(setup: Setup) -> None:
+    with played("sync", setup.of(4, length=99), **setup.options) as envs:
+        envs.reset()
+        one, other = envs.split(2)
+        one.send([1, 1])
+        with pytest.raises(agym.BusyError):
+            one.step([1, 1])
+        with pytest.raises(agym.BusyError):
+            envs.step([1] * 4)
+        other.step([1, 1])
+        one.recv(min_envs=2)
+        envs.step([1] * 4)
+
+
+@pytest.mark.parametrize("backend", SERIAL_OR_FORK)
+def test_a_step_sent_through_the_runner_of_a_gymnasium_vector_environment(backend: Any) -> None:
+    envs = agym.make_vec("CartPole-v1", 2, backend=backend)
+    try:
+        envs.reset(seed=0)
+        envs.runner.send([0, 0])
+        for dispatch in (envs.step, envs.step_async):
+            with pytest.raises(agym.BusyError, match="recv"):
+                dispatch([0, 0])
+        envs.runner.recv(min_envs=2)
+        envs.step([0, 0])
+    finally:
+        envs.close()
+
+
+# ---------------------------------------------------------------- cancelling, and what comes behind
+
+
+class ParkingPool(Pool):
+    """Notes whether the caller announced that it sleeps."""
+
+    parked = False
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options, ThreadPort)
+
+    def park(self, envs: int = 1) -> None:
+        ParkingPool.parked = True
+        super().park(envs)
+
+    def unpark(self, ready: Collection[int] | None = None) -> None:
+        ParkingPool.parked = False
+        super().unpark(ready)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parking(BackendSpec):
+    name = "parking"
+    port = ParkingPool
+
+
+async def test_a_cancelled_receipt_unparks_the_caller(gates: Gates) -> None:
+    """Workers need not ring when no task waits any more."""
+    async with agym.make_async(gates.factories, backend=Parking()) as envs:
+        await envs.reset()
+        assert not ParkingPool.parked
+        envs.send([1, 1, 1])
+        task = asyncio.create_task(envs.recv())
+        while not ParkingPool.parked:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for i in range(3):
+            gates.open(i)
+        assert sorted(rows(await envs.recv(min_envs=3))) == [[i, 1, 1] for i in range(3)]
+        await envs.render()
+        assert not ParkingPool.parked
+
+
+async def test_an_unpicklable_action_behind_a_reset_fails_alone() -> None:
+    """The step that waits for the reset raises; the reset and later steps succeed."""
+    async with agym.make_async(Parrot, 2, **FORKED, workers=1, autoreset="disabled") as envs:
+        (worker,) = envs.stats().workers
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGSTOP)  # so that the reset has not finished
+        try:
+            reset = envs.reset()
+            step = envs.step([threading.Lock(), "fine"])
+        finally:
+            os.kill(worker.pid, signal.SIGCONT)
+        assert [*(await reset).observations] == ["", ""]
+        with pytest.raises(agym.UsageError, match="can't be pickled"):
+            await step
+        assert [*(await envs.step(["a", "b"])).observations] == ["a", "b"]
+
+
+@everywhere
+def test_environments_without_references_end_their_threads(setup: Setup) -> None:
+    """Also if results were sent for and never received."""
+    envs = agym.make(setup.of(2), **setup.options)
+    envs.reset()
+    envs.send([0, 0])
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("agym-")]
+    del envs
+    gc.collect()
+    for thread in threads:
+        thread.join(patience())
+        assert not thread.is_alive()
+
+
+async def test_closing_before_a_waiting_receipt_takes_its_batch() -> None:
+    """The batch is ready, but its task has not run: it gets the batch, or ``ClosedError``."""
+    async with agym.make_async(Tally, 2, backend="serial") as envs:
+        await envs.reset()
+        envs.send([3, 4])
+        time.sleep(0.002)  # noqa: ASYNC251 - for so long that recv lets the loop turn once
+        receiving = asyncio.create_task(envs.recv(min_envs=2))
+        await asyncio.sleep(0)
+        await envs.aclose()
+        try:
+            batch = await receiving
+        except agym.ClosedError:
+            pass
+        else:
+            assert rows(batch) == [[0, 1, 3], [1, 1, 4]]
+
+
+# ---------------------------------------------------------------- faults
+
+
+def test_every_group_receives_a_worker_death(tmp_path: Path) -> None:
+    script = Script(str(tmp_path))
+
+    def receive_and_send_again(envs: Any) -> None:
+        while True:
+            envs.recv()
+            envs.send([0])
+
+    with agym.make(script.factories(2), **FORKED, workers=1) as envs:
+        envs.reset()
+        groups = envs.split(2)
+        groups[1].send([5])
+        groups[1].recv()
+        script.set(0, "step", "exit")
+        for group in groups:
+            group.send([0])
+        for group in groups:  # the step of the second may have finished before the death
+            with pytest.raises(agym.WorkerDied):
+                receive_and_send_again(group)
+
+
+@pytest.mark.once
+@apart
+@each_api
+def test_a_missed_deadline_is_received_once(api: str, setup: Setup, gates: Gates) -> None:
+    """The late result is dropped, and the environment can be used after a reset."""
+    with gated(api, setup, gates, timeout=deadline(0.4)) as envs:
+        envs.send([4, 1, 5])
+        assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
+        thread = setup.backend == "thread"
+        warned = pytest.warns(RuntimeWarning, match="abandoned") if thread else nullcontext()
+        with warned, pytest.raises(agym.StepTimeout, match="environment 1;") as caught:
+            envs.recv()
+        assert (caught.value.env_ids, caught.value.operation) == ((1,), "step")
+        with pytest.raises(agym.NothingSentError):
+            envs.recv()
+        envs.reset(env_ids=[1])  # of the environment that replaces the late one
+        if thread:
+            envs.let(gates.paths[1])
+        envs.send([6, 7], [0, 2])
+        assert sorted(rows(envs.recv(min_envs=2))) == [[0, 2, 6], [2, 2, 7]]
+        with pytest.raises(agym.NothingSentError):
+            envs.recv()
+        envs.send([8, 8, 8])
+        assert sorted(rows(envs.recv(min_envs=3))) == [[0, 3, 8], [1, 1, 8], [2, 3, 8]]
+
+
+@pytest.mark.parametrize("fault", ["died", "timeout"])
+def test_fast_environments_do_not_hide_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that always finds results notices the fault of another worker."""
+    options: dict[str, Any] = {"on_fault": "restart", "autoreset": "next_step"}
+    if fault == "timeout":
+        options["timeout"] = deadline(0.5)
+    with agym.make([Tally, Hangs], **FORKED, workers=2, **options) as envs:
+        envs.reset()
+        envs.send([0, 9])
+        if fault == "died":
+            os.kill(envs.stats().workers[1].pid or 0, signal.SIGKILL)
+        found, end = None, time.monotonic() + patience(2)
+        with monkeypatch.context() as patch:
+            patch.setattr(backend_of(envs).spinning, "limit", patience())  # never sleeps
+            while found is None and time.monotonic() < end:
+                batch = envs.recv(min_envs=1)
+                for i, info in zip(batch.env_ids, batch.infos, strict=True):
+                    found = info.get("fault", found)
+                    if i == 0:
+                        envs.send([0], [0])
+        assert found is not None
+        assert (found.env_id, found.kind) == (1, fault)
