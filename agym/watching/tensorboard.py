@@ -79,8 +79,9 @@ class TensorBoard(EitherContext, Hook):
 
     Args:
         envs: Opened environments that agym runs, wrapped or not, or a group of ``split``.
-        writer: A folder, or a ``SummaryWriter`` of tensorboardX or torch, or an object with the
-            same ``add_scalar`` and ``add_video``. A writer is flushed but not closed.
+        writer: A folder; or a ``SummaryWriter`` of tensorboardX or ``torch.utils.tensorboard``, or
+            an object with the same ``add_scalar`` and ``add_video``. A writer is flushed but not
+            closed.
         every: Minimum number of environment steps between two points.
         step: The initial number of steps, to continue a run.
         prefix: Prefix of all names.
@@ -93,7 +94,7 @@ class TensorBoard(EitherContext, Hook):
 
     Raises:
         UsageError: An argument is invalid, or the environments render no pictures for a video.
-        MissingExtraError: TensorBoard, or a library that encodes videos, is not installed.
+        MissingExtraError: tensorboardX, or a library that encodes videos, is not installed.
         ClosedError: The environments are not open.
     """
 

@@ -92,13 +92,12 @@ class ClipMovie:
                 self._write(pictures, self._steps[self._clip])
 
     def _write(self, pictures: list[Array], step: int) -> None:
-        packages = {cls.__module__.partition(".")[0] for cls in type(self._writer).__mro__}
-        package = next(iter(packages & MESSAGES.keys()), None)
+        package = _package_of(self._writer)
         if package is None:
             clip = np.stack(pictures).transpose(0, 3, 1, 2)[None]
             self._writer.add_video(self._tag, clip, step, fps=float(self._fps))
             return
-        # Their add_video needs moviepy < 2, and silently does nothing without it.
+        # Without moviepy, and torch's without a moviepy before 2, their add_video writes nothing.
         summaries = require(MESSAGES[package], "tensorboard")
         height, width, colours = pictures[0].shape
         image = summaries.Summary.Image(
@@ -107,6 +106,15 @@ class ClipMovie:
         )  # fmt: skip
         value = summaries.Summary.Value(tag=self._tag, image=image)
         self._writer.file_writer.add_summary(summaries.Summary(value=[value]), step)
+
+
+def _package_of(writer: Any) -> str | None:
+    """Return the package in ``MESSAGES`` of whose ``SummaryWriter`` this is an instance."""
+    for cls in type(writer).__mro__:
+        package = cls.__module__.partition(".")[0]
+        if cls.__name__ == "SummaryWriter" and package in MESSAGES:
+            return package
+    return None
 
 
 def encode(pictures: list[Array], fps: Fraction) -> bytes:

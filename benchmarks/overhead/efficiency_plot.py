@@ -21,7 +21,7 @@ def save_efficiency_plot(report: Report, workloads: Sequence[WorkloadResult], pa
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    figure = require("matplotlib.figure", "bench").Figure(figsize=(7.2, 4.6), layout="constrained")
+    figure = require("matplotlib.figure", "plot").Figure(figsize=(7.2, 4.6), layout="constrained")
     panel = figure.subplots()
     workers = report.settings.workers
     systems = dict.fromkeys(row.system for work in workloads for row in work.rows)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar
 
 import gymnasium
@@ -42,7 +43,7 @@ class TianshouDummy(Peer):
     runner = "DummyVectorEnv"
 
     def make(self, work: Workload, workers: int) -> Any:
-        venvs = require("tianshou.env", "bench")
+        venvs = import_module("tianshou.env")
         return getattr(venvs, self.runner)([work.factory] * work.num_envs)
 
     def reset(self) -> None:
@@ -117,7 +118,7 @@ class PufferSerial(Peer):
     backend = "Serial"
 
     def make(self, work: Workload, workers: int) -> Any:
-        vector = require("pufferlib.vector", "bench")
+        vector = import_module("pufferlib.vector")
         return vector.make(
             partial(wrap_for_puffer, work.factory), num_envs=work.num_envs,
             backend=getattr(vector, self.backend), **self.spread(work, workers),
@@ -146,7 +147,7 @@ def wrap_for_puffer(
     factory: Callable[[], gymnasium.Env[Any, Any]], *, buf: Any = None, seed: int = 0
 ) -> Any:
     """Make an environment wrapped for PufferLib."""
-    emulation = require("pufferlib.emulation", "bench")
+    emulation = import_module("pufferlib.emulation")
     return emulation.GymnasiumPufferEnv(env_creator=factory, buf=buf, seed=seed)
 
 

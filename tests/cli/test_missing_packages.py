@@ -139,20 +139,63 @@ def test_gymnasium_names_what_its_own_environments_need(
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
-def test_the_command_without_its_extra_says_so_in_one_sentence(
-    tmp_path: Path, package: str
+@pytest.mark.parametrize(
+    ("module", "sentence", "extra"),
+    [
+        ("agym", "The command agym needs", "cli"),
+        ("benchmarks", "The benchmarks need", "bench"),
+    ],
+)
+def test_a_command_without_its_extra_says_so_in_one_sentence(
+    tmp_path: Path, module: str, sentence: str, extra: str, package: str
 ) -> None:
+    """As ``python -m`` runs it; the console script calls the same function."""
     code = f"""
+        import runpy
         import sys
 
         sys.modules[{package!r}] = None
-        import agym
-
-        agym.make("CartPole-v1", 2, backend="process", workers=1).close()
-        from agym.__main__ import main
-
-        main()
+        runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
     """
     exit_code, out, err = run(tmp_path, code)
     assert (exit_code, out) == (1, "")
-    assert err == f"The command agym needs {package}: {install_command('cli')}\n"
+    assert err == f"{sentence} {package}: {install_command(extra)}\n"
+
+
+def test_the_library_works_without_the_packages_of_the_command(tmp_path: Path) -> None:
+    code = """
+        import sys
+
+        sys.modules["typer"] = sys.modules["rich"] = None
+        import agym
+
+        with agym.make("CartPole-v1", 2, backend="process", workers=1) as envs:
+            envs.reset(seed=0)
+            with agym.trace(envs, "run.json"):
+                envs.step([0, 1])
+            print(envs.stats(), agym.overlap("run.json"), agym.plan("CartPole-v1", 2))
+    """
+    exit_code, _, err = run(tmp_path, code, 10)
+    assert (exit_code, err) == (0, "")
+
+
+def test_a_drawn_timeline_needs_the_extra_plot(tmp_path: Path) -> None:
+    code = """
+        import sys
+
+        sys.modules["matplotlib"] = None
+        import agym
+        from agym.cli.app import app
+
+        with agym.make("CartPole-v1", 2, backend="serial") as envs:
+            envs.reset(seed=0)
+            with agym.trace(envs, "run.json"):
+                envs.step([0, 1])
+        app("trace run.json".split(), standalone_mode=False)
+        app("trace run.json -o run.png".split())
+    """
+    exit_code, out, err = run(tmp_path, code)
+    assert (exit_code, bool(out)) == (1, True)
+    assert f"matplotlib is not installed: {install_command('plot')}" in " ".join(err.split())
+    assert "Traceback" not in err
+    assert not (tmp_path / "run.png").exists()

@@ -172,9 +172,15 @@ def test_clips_show_their_steps(setup: Setup, api: str, tmp_path: Path) -> None:
     assert [steps_of(clip.encoded_image_string) for clip in clips] == [[0, 1], [5, 6]]
 
 
-def test_clips_are_written_by_torchs_writer_too(tmp_path: Path) -> None:
-    torch_boards = pytest.importorskip("torch.utils.tensorboard", reason="the extra torch")
-    writer = torch_boards.SummaryWriter(str(tmp_path))
+@pytest.mark.parametrize("package", ["tensorboardX", "torch.utils.tensorboard"])
+@pytest.mark.parametrize("derived", [False, True])
+def test_clips_are_written_by_either_librarys_writer(
+    derived: bool, package: str, tmp_path: Path
+) -> None:
+    kind = pytest.importorskip(package, reason=f"{package} is missing").SummaryWriter
+    if derived:
+        kind = type("Logger", (kind,), {"__module__": __name__})
+    writer = kind(str(tmp_path))
     with agym.make(counters(SERIAL), backend="serial") as envs:
         envs.reset()
         with agym.TensorBoard(envs, writer, video_every=10, video_length=2, scale=1):
@@ -240,7 +246,10 @@ def test_steps_do_not_wait_for_a_slow_writer(monkeypatch: pytest.MonkeyPatch) ->
     }  # fmt: skip
 
 
-def test_other_writers_get_videos_as_tensors() -> None:
+@pytest.mark.parametrize("module", [__name__, "torch.nn"])
+def test_other_writers_get_videos_as_tensors(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does a class of torch that is not its SummaryWriter."""
+    monkeypatch.setattr(Sink, "__module__", module)
     sink = Sink()
     sink.may.set()
     with agym.make(counters(), backend="serial") as envs:

@@ -16,7 +16,7 @@ DISTRIBUTION = "agym-envs"
 
 
 def require(module: str, extra: str) -> Any:
-    """Import an optional modulethat the extra ``extra`` of agym installs.
+    """Import an optional module that the extra ``extra`` of agym installs.
 
     Raises:
         MissingExtraError: The module is not installed.
