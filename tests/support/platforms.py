@@ -36,7 +36,7 @@ MODULES = (
 )  # fmt: skip
 
 LIBRARIES = (
-    "aiomultiprocess", "click", "cloudpickle", "ctypes.util", "gymnasium.vector", "httpcore2",
+    "aiomultiprocess", "click", "cloudpickle", "ctypes.util", "gymnasium.vector",
     "multiprocessing.forkserver", "multiprocessing.popen_spawn_posix", "numpy.random", "psutil",
     "rich.live", "rich.progress", "typer.testing", "websockets.asyncio.client",
 )  # fmt: skip

@@ -224,9 +224,14 @@ def test_environments_run(tmp_path: Path, code: str) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("code", "needed"),
-    [(SERVE, "uvicorn"), (VECTORIZE, "numba"), (SB3, "stable_baselines3")],
+    [
+        (SERVE, ["uvicorn", "httpcore2"]),
+        (VECTORIZE, ["numba"]),
+        (SB3, ["stable_baselines3"]),
+    ],
     ids=["serve", "vectorize", "sb3"],
 )
-def test_extras_run(tmp_path: Path, code: str, needed: str) -> None:
-    pytest.importorskip(needed)
-    script(tmp_path, "win32", SETTING + code, needed)
+def test_extras_run(tmp_path: Path, code: str, needed: list[str]) -> None:
+    for library in needed:
+        pytest.importorskip(library)
+    script(tmp_path, "win32", SETTING + code, *needed)
