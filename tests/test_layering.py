@@ -148,7 +148,6 @@ def test_imports_inside_functions_are_few() -> None:
 # Environments that wait, and what makes environments wait, sleep on purpose; so does whoever wants
 # to see for a moment what other programs do, asks a full server again, or waits for its turn.
 SLEEPERS = {
-    "envs",
     "testing",
     "core/hosts/fault_injection.py",
     "core/hosts/rate_limit.py",

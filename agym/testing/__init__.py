@@ -9,6 +9,7 @@ try:
     pytest.register_assert_rewrite("agym.testing.laws")  # so that a failed law shows its values
     from agym.testing.conformance import BackendConformance
     from agym.testing.laws import LAWS, Law, assert_same
+    from agym.testing.random_env import RandomEnv
     from agym.testing.scripted import AsyncScriptedEnv, Script, ScriptedEnv
     from agym.testing.strategies import any_spaces, boxes, simple_spaces
     from agym.testing.worlds import AsCoroutine, World
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncScriptedEnv",
     "BackendConformance",
     "Law",
+    "RandomEnv",
     "Script",
     "ScriptedEnv",
     "World",

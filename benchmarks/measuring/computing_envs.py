@@ -92,6 +92,6 @@ PROBES = {
         probe("Null-v0", f"{__name__}:NullEnv"),
         probe("Still-v0", f"{__name__}:StillEnv"),
         probe("Waiting1ms-v0", "benchmarks.measuring.waiting_envs:SleepingEnv", delay=0.001),
-        probe("Informing-v0", "agym.envs.probes:CounterEnv", informs=True),
+        probe("Informing-v0", "benchmarks.soak.probes:CounterEnv", informs=True),
     )
 }

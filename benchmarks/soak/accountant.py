@@ -1,7 +1,7 @@
 """Accountant: checks that each transition of counting environments arrives once and in order.
 
-The environments are :class:`~agym.envs.probes.CounterEnv` with next-step autoreset. Observations
-are step counts of the episode, so the next row is known::
+The environments are :class:`~benchmarks.soak.probes.CounterEnv` with next-step autoreset.
+Observations are step counts of the episode, so the next row is known::
 
     0  1  2  3  3 (truncated, fault)  0  1  2 (done)  0  1 ...
 """

@@ -24,11 +24,11 @@ import numpy as np
 import psutil
 
 from agym import AsyncEnvs, FaultPolicy, make_async
-from agym.envs.probes import ChaoticEnv, CounterEnv
 from agym.errors import AgymError, StepTimeout, WorkerDied
 from agym.faults.chaos import Chaos, chaos
 from benchmarks.measuring.progress import Announce
 from benchmarks.soak.accountant import Accountant
+from benchmarks.soak.probes import ChaoticEnv, CounterEnv
 from benchmarks.soak.records import Plan, SoakResult
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from agym.envs.probes import RandomEnv
+from agym.testing.random_env import RandomEnv
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally, Keeper
 from tests.support.envs.plain_envs import Tally

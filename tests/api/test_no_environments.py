@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from agym.envs.probes import RandomEnv
+from agym.testing.random_env import RandomEnv
 from tests.support.drivers import FORKED, each_api, played
 from tests.support.envs.plain_envs import Nested, Tally
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from agym.cli.console import console
 from agym.core.hosts.fault_injection import ChaosError
-from agym.envs.probes import ChaoticEnv, CounterEnv
 from agym.errors import Fault
 from benchmarks.soak.accountant import Accountant
 from benchmarks.soak.command import judge_soak, show_soak
+from benchmarks.soak.probes import ChaoticEnv, CounterEnv
 from benchmarks.soak.records import Plan, SoakResult
 from tests.support.patience import patience
 
@@ -262,7 +262,7 @@ def test_chaotic_environments_keep_a_diary_and_to_their_seed(tmp_path: Path) -> 
 
 def test_chaotic_environments_crash(tmp_path: Path) -> None:
     code = (
-        "from agym.envs.probes import ChaoticEnv\n"
+        "from benchmarks.soak.probes import ChaoticEnv\n"
         f"env = ChaoticEnv(crash=1.0, name='x', diary={str(tmp_path / 'diary')!r})\n"
         "env.reset(seed=0)\n"
         "env.step(0)\n"

@@ -14,8 +14,8 @@ import pytest
 
 import agym
 from agym.core.hosts.fault_injection import ChaosError
-from agym.envs.probes import CounterEnv
 from agym.faults.chaos import Injection
+from benchmarks.soak.probes import CounterEnv
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import AsyncTally

@@ -15,9 +15,9 @@ import uvloop
 from gymnasium import spaces
 
 import agym
-from agym.envs.probes import RandomEnv
 from agym.rollouts.rollout import TRIAL_GROUPS, Groups, group_counts
 from agym.testing import assert_same
+from agym.testing.random_env import RandomEnv
 from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from agym.envs.probes import RandomEnv
+from agym.testing.random_env import RandomEnv
 from tests.support.backends import FORK
 from tests.support.equality import same_values
 

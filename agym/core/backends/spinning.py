@@ -102,10 +102,10 @@ class SpinPolicy:
 
         Called at the start of the next wait: right after a wait, another process needs this thread.
         """
-        if self._latest is None:
+        latest, self._latest = self._latest, None
+        if latest is None:
             return
-        begun, ended, due, slept = self._latest
-        self._latest = None
+        begun, ended, due, slept = latest
         seconds = min(ended - begun, 4 * self.limit)
         if slept:
             seconds -= WAKE_SECONDS

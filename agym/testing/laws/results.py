@@ -10,8 +10,8 @@ from gymnasium import Space, spaces
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agym.envs.probes import RandomEnv
 from agym.testing.laws.law import assert_same, law, play
+from agym.testing.random_env import RandomEnv
 from agym.testing.strategies import any_spaces
 from agym.testing.worlds import World
 

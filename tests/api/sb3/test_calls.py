@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from agym.envs.probes import RandomEnv
+from agym.testing.random_env import RandomEnv
 from tests.support.envs.plain_envs import Nested, Probe, Tally
 from tests.support.training import BOX, each_place, vec_envs
 

@@ -13,7 +13,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import agym
-from agym.envs.probes import ChaoticEnv, CounterEnv, RandomEnv
+from agym.testing.random_env import RandomEnv
+from benchmarks.soak.probes import ChaoticEnv, CounterEnv
 from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Tally
 

@@ -16,8 +16,8 @@ from agym.core.protocol.messages.operations import Operation, Reset, Step
 from agym.core.protocol.space_layout import Layout
 from agym.core.protocol.table import FIRST_BUFFER, SlotTable
 from agym.core.protocol.transfer import put_rows, take_rows
-from agym.envs.probes import RandomEnv
 from agym.testing import any_spaces, assert_same
+from agym.testing.random_env import RandomEnv
 
 
 @given(any_spaces(), st.sets(st.integers(0, 5), min_size=1), st.sampled_from([0, 1, FIRST_BUFFER]))

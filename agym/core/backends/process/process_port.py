@@ -314,7 +314,8 @@ class ProcessPort(Port):
 
     @property
     def running(self) -> int | None:
-        return self._words[RUNNING] - 1 if self._words[RUNNING] else None
+        number = self._words[RUNNING]  # read once: the worker writes it at the same time
+        return number - 1 if number else None
 
     def unfinished(self) -> list[tuple[int, int, int, str]]:
         steps = [(*key, stop, Step.name) for key, stop in self._ring.items()]

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from agym.envs.probes import RandomEnv
+from agym.testing.random_env import RandomEnv
 from tests.support.drivers import FORKED, Setup, each_api, each_mode, played
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.trapped_envs import Traps

@@ -19,8 +19,8 @@ from agym.core.hosts.states import by_attributes, codecs
 from agym.core.hosts.states.codecs import registered
 from agym.core.hosts.states.episode_record import Record, note_start
 from agym.core.hosts.states.ways import copy_env, kind_of, refute
-from agym.envs.probes import RandomEnv
 from agym.testing import assert_same
+from agym.testing.random_env import RandomEnv
 from tests.support.patience import patience
 
 

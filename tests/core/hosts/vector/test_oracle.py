@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import agym
 from agym.core._system.extras import installed
-from agym.envs.probes import RandomEnv
 from agym.testing import any_spaces, assert_same
+from agym.testing.random_env import RandomEnv
 from tests.support.core_selection import examples
 from tests.support.drivers import APIS, played
 from tests.support.envs.vector_envs import MODES, Tally, infos_of
