@@ -126,8 +126,8 @@ def _check_backend(tap: Tap, backend: str, rates: dict[str, float]) -> None:
     """Refuse faults that are impossible, or never end, with the backend."""
     if rates["kill"] and any(worker.pid == os.getpid() for worker in tap.stats().workers):
         raise UsageError(
-            f"kill={rates['kill']:g} needs worker processes for all environments; with"
-            f" backend={backend!r}, it would kill this program: use backend='process'"
+            f"kill={rates['kill']:g} needs worker processes for all environments, and this program"
+            " runs some of them itself: use backend='process'"
         )
     if rates["hang"]:
         if tap.timeout_ends is None:
