@@ -27,7 +27,7 @@ from agym.errors import UsageError, UsageTypeError
 
 # What a server may call that an episode was cut off; the second is of Gymnasium's old wrapper.
 TRUNCATED, OLD_TRUNCATED = "truncated", "TimeLimit.truncated"
-# The most bytes of one message, as in OpenEnv's own client: pictures and pages are large.
+# The maximum number of bytes of a message, as in OpenEnv's client: pictures and pages are large.
 MAX_SIZE = 100 * 2**20
 
 
@@ -62,14 +62,14 @@ def openenv(
         >>> agym.run(main())
         ((2, 4), array([1., 1.]), Discrete(2))
 
-    Each environment has a session of its own at the server, which its first ``reset`` opens. Text,
+    Each environment has a separate session at the server, which its first ``reset`` opens. Text,
     dicts, arrays and typed observations come as ``observation`` says. A reward of ``None`` is 0.0;
     an episode that is ``done`` is terminated, or truncated where the answer or its metadata has
     ``"truncated": true``; the metadata is the info.
 
-    An exchange that is not awaited to its end, because of ``timeout``, agym's own ``timeout=`` or a
-    cancellation, closes the session, so that no answer is ever taken for another's. It is a fault
-    of this one environment: an :class:`agym.EnvError` whose ``exception`` is a
+    An exchange that ends early, because of ``timeout``, agym's own ``timeout=`` or a cancellation,
+    closes the session, so that an answer never belongs to another question. It is a fault of this
+    one environment: an :class:`agym.EnvError` whose ``exception`` is a
     :class:`agym.RemoteError`, or with ``on_fault="restart"`` a new session. A session that the
     server ends between two episodes is opened anew by the next ``reset``; within an episode it is a
     fault, and nothing is sent twice.
@@ -89,7 +89,7 @@ def openenv(
             server of agym's own takes the actions of its environments.
         observation_space: The space of the observations, which are then made arrays of its dtype.
             Default: that of a server of agym's own, else any Python objects.
-        action_space: The space of the actions, likewise.
+        action_space: The space of the actions; the same default.
         protocol: ``"websocket"``, or ``"http"`` for a server without it. OpenEnv's servers make a
             new environment for each HTTP request.
         timeout: Seconds for the answer to one ``reset``, ``step`` or call; ``None``: no limit.
@@ -177,8 +177,8 @@ def _headers(token: str | None, headers: Mapping[str, str] | None) -> dict[str, 
     for name, value in fields.items():
         text = f"{name}{value}"
         if not (isinstance(value, str) and text.isascii() and text.isprintable()):
-            what = "token" if name == "Authorization" else f"headers[{name!r}]"
-            raise UsageError(f"{what} must be printable ASCII text")
+            argument = "token" if name == "Authorization" else f"headers[{name!r}]"
+            raise UsageError(f"{argument} must be printable ASCII text")
     return fields
 
 
@@ -258,7 +258,7 @@ class RemoteEnv:
     def _result(
         self, operation: str, data: dict[str, Any]
     ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return what ``step`` returns, of the data of an answer."""
+        """Convert the data of an answer to the result of ``step``."""
         try:
             info = dict(data.get("metadata") or {})
             done, reward = data.get("done") or False, float(data.get("reward") or 0.0)

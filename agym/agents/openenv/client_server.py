@@ -19,8 +19,8 @@ from agym.agents.openenv.wire import PATH, Code
 from agym.errors import RemoteError, UsageError
 
 OK = 200
-# HTTP statuses that say "come again later"; those of a gateway whose server is not up yet; those
-# that refuse the token.
+# HTTP statuses of a server that is full, of a gateway whose server is not up yet, and of a token
+# that was refused.
 FULL, NOT_YET, UNAUTHORIZED = (429, 503), (502, 504), (401, 403)
 # Errors of a connection that no further attempt can change: a certificate, an unknown name.
 NOT_RETRYABLE = (ssl.SSLError, socket.gaierror)
@@ -33,7 +33,7 @@ MIN_ATTEMPT = 0.02
 
 
 class Attempts:
-    """The time that is left for attempts to connect, and the pauses between them."""
+    """The remaining time for attempts to connect, and the pauses between them."""
 
     def __init__(self, limit: float) -> None:
         """Allow ``limit`` seconds from now on."""
@@ -41,27 +41,27 @@ class Attempts:
         self._pause = FIRST_PAUSE
 
     @property
-    def left(self) -> float:
-        """Seconds that are left, at least 0."""
+    def remaining(self) -> float:
+        """The remaining seconds, at least 0."""
         return max(0.0, self._end - time.monotonic())
 
-    async def pause(self, told: float | None = None) -> bool:
+    async def pause(self, delay: float | None = None) -> bool:
         """Wait before the next attempt; return false, at once, if there is no time for one.
 
         The pauses double, and are drawn at random, so that clients which a server turned away at
         the same time do not return at the same time.
 
         Args:
-            told: The pause that the server asked for, in seconds.
+            delay: The pause that the server asked for, in seconds.
         """
-        left = self.left
-        if told is None:
-            # Half of the time that is left stays for the attempt.
-            pause = min(self._pause * random.uniform(0.5, 1.0), left / 2)
+        remaining = self.remaining
+        if delay is None:
+            # Half of the remaining time is kept for the attempt.
+            pause = min(self._pause * random.uniform(0.5, 1.0), remaining / 2)
             self._pause = min(2 * self._pause, MAX_PAUSE)
         else:
-            pause = max(told, FIRST_PAUSE) * random.uniform(1.0, 1.25)
-        if pause >= left or left < MIN_ATTEMPT:
+            pause = max(delay, FIRST_PAUSE) * random.uniform(1.0, 1.25)
+        if pause >= remaining or remaining < MIN_ATTEMPT:
             return False
         await asyncio.sleep(pause)
         return True
@@ -148,7 +148,7 @@ _LIMITS: dict[tuple[int, str], SessionLimit] = {}
 
 
 def session_limit(url: str, most: int | None) -> SessionLimit | None:
-    """Return what the environments of this process share, ``None`` without a limit.
+    """Return the limit that the environments of this process share, or ``None``.
 
     A process that was forked has sessions of its own.
     """
@@ -161,7 +161,7 @@ def session_limit(url: str, most: int | None) -> SessionLimit | None:
 
 @dataclass(frozen=True)
 class Server:
-    """A server, and what its environments are to keep to; see :func:`agym.openenv`."""
+    """A server, and the settings of its environments; see :func:`agym.openenv`."""
 
     url: str
     headers: Mapping[str, str]
@@ -191,7 +191,7 @@ class Server:
 
     def refusal(self, status: int, body: bytes, path: str) -> RemoteError:
         """Make the error of an HTTP status that no further attempt can change."""
-        said = body[:SHOWN].decode(errors="replace")
+        excerpt = body[:SHOWN].decode(errors="replace")
         if status in UNAUTHORIZED:
             sent = "authorization" in {name.lower() for name in self.headers}
             text = "its token was refused" if sent else "no token was sent"
@@ -204,7 +204,7 @@ class Server:
         return self.error(
             "connect",
             "BAD_ANSWER",
-            f"it answers {path} with HTTP status {status} {said!r}, as no OpenEnv server does:"
+            f"it answers {path} with HTTP status {status} {excerpt!r}, as no OpenEnv server does:"
             " check the address, and pass protocol='http' for a server without WebSocket",
         )
 
@@ -225,12 +225,12 @@ class Server:
             " server, or check the address and the port",
         )
 
-    def full(self, said: str) -> RemoteError:
+    def full(self, reason: str) -> RemoteError:
         """Make the error of a server that had no session for us in time."""
         return self.error(
             "connect",
             Code.CAPACITY_REACHED,
-            f"the server is full ({said}), and had no session within"
+            f"the server is full ({reason}), and had no session within"
             f" connect_timeout={self.connect_timeout:g} s: make fewer environments, pass"
             " max_sessions= so that they take turns, or allow the server more sessions",
         )
@@ -238,7 +238,7 @@ class Server:
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return the settings of all encrypted connections; to load the certificates takes long."""
+    """Return the settings of all encrypted connections; loading the certificates takes long."""
     return ssl.create_default_context()
 
 

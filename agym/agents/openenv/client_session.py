@@ -32,12 +32,12 @@ class Full(Exception):
     """The server has no session for us at present.
 
     Attributes:
-        told: When it wants to be asked again, in seconds, ``None`` if it does not say.
+        delay: Seconds until the server wants to be asked again, ``None`` if it does not say.
     """
 
-    def __init__(self, said: str, told: float | None) -> None:
-        super().__init__(said)
-        self.told = told
+    def __init__(self, reason: str, delay: float | None) -> None:
+        super().__init__(reason)
+        self.delay = delay
 
 
 class WebSocketSession:
@@ -75,7 +75,7 @@ class WebSocketSession:
                     answer = await self._exchange("reset", "observation", question)
                 except Full as full:
                     self._drop("the server is full")
-                    if not await attempts.pause(full.told):
+                    if not await attempts.pause(full.delay):
                         raise self._server.full(str(full)) from None
                 else:
                     self._connection.when_closed(place.release)
@@ -129,7 +129,7 @@ class WebSocketSession:
         if limit is None:
             return Place()
         try:
-            return await limit.acquire(attempts.left)
+            return await limit.acquire(attempts.remaining)
         except TimeoutError:
             raise self._server.error(
                 "connect",
@@ -145,7 +145,7 @@ class WebSocketSession:
         problem: RemoteError | None = None
         while True:
             try:
-                async with asyncio.timeout(attempts.left):
+                async with asyncio.timeout(attempts.remaining):
                     connection = await Connection.open(
                         server.websocket_url,
                         headers=server.headers,
@@ -154,8 +154,8 @@ class WebSocketSession:
                     )
             except Refused as refused:
                 if refused.status in FULL:
-                    said = f"HTTP status {refused.status}"
-                    raise Full(said, retry_after(refused.headers)) from None
+                    reason = f"HTTP status {refused.status}"
+                    raise Full(reason, retry_after(refused.headers)) from None
                 problem = server.refusal(refused.status, refused.body, "/ws")
                 if refused.status not in NOT_YET:
                     raise problem from None
@@ -193,9 +193,9 @@ class WebSocketSession:
         except Broken as broken:
             if broken.message is not None:
                 with suppress(ValueError):
-                    said = decode(broken.message)
-                    if said.get("type") == "error":
-                        self._fail(operation, said.get("data"))
+                    last = decode(broken.message)
+                    if last.get("type") == "error":
+                        self._fail(operation, last.get("data"))
             raise self._error(
                 operation,
                 "CONNECTION_LOST",
@@ -217,13 +217,13 @@ class WebSocketSession:
         return data
 
     def _fail(self, operation: str, data: Any) -> NoReturn:
-        """Raise what an error message of the server says."""
+        """Raise the error that a message of the server describes."""
         fields = data if isinstance(data, dict) else {}
-        code, said = str(fields.get("code", "UNKNOWN")), str(fields.get("message", data))
+        code, text = str(fields.get("code", "UNKNOWN")), str(fields.get("message", data))
         if code == Code.CAPACITY_REACHED and operation == "reset":
-            raise Full(said, retry_after(fields, RETRY_AFTER))
+            raise Full(text, retry_after(fields, RETRY_AFTER))
         details = f" {fields['errors']}" if fields.get("errors") else ""
-        raise self._error(operation, code, f"{operation} failed at the server: {said}{details}")
+        raise self._error(operation, code, f"{operation} failed at the server: {text}{details}")
 
     def _error(self, operation: str, code: str, text: str) -> RemoteError:
         return self._server.error(operation, code, text, self._number)

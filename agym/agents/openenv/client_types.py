@@ -18,7 +18,7 @@ from agym.errors import UsageError, UsageTypeError
 # A pydantic model, a dataclass, a function, the name of a field, or None for dicts as they come.
 Typed = type | Callable[..., Any] | str | None
 
-# What the protocol says beside the fields of an observation, and typed observations may declare.
+# Fields of the protocol that are not part of an observation; typed observations may declare them.
 RESULT_FIELDS = ("reward", "done", "metadata")
 
 

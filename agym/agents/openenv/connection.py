@@ -7,7 +7,7 @@ Therefore a connection ends with the first question whose answer was not awaited
     ask(question) -/- timeout, cancellation, a second answer, an unasked message: abort()
 
 The WebSocket protocol itself is that of ``websockets``, without input or output. A connection is
-one object of asyncio's, without a task of its own.
+one ``asyncio.Protocol``, without a task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Kinds of frames.
 CONTINUATION, TEXT, BINARY = 0, 1, 2
-# How long a server may take to answer the closing of a connection.
+# Seconds that a server may take to answer the closing of a connection.
 CLOSING_TIME = 1.0
 # What is shown of a message that is no answer.
 SHOWN = 200
@@ -46,8 +46,7 @@ class Broken(Exception):
     """The connection ended before the answer came.
 
     Attributes:
-        message: What the server had said without being asked, as it ended the connection; ``None``
-            if nothing.
+        message: The last message of the server, which nobody had asked for, or ``None``.
     """
 
     def __init__(self, text: str, message: str | bytes | None = None) -> None:
@@ -212,7 +211,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the server sent, and answer its pings."""
+        """Process the server's bytes, and answer its pings."""
         protocol = self._protocol
         protocol.receive_data(data)
         events: list[Any] = protocol.events_received()
@@ -236,7 +235,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what waits."""
+        """Fail the operation that waits."""
         self._break(f"it was lost ({exc})" if exc else "the server ended it")
         if not self._opening.done():
             self._opening.set_exception(ConnectionResetError(self._broken))
@@ -277,9 +276,9 @@ class Connection(asyncio.Protocol):
             self.abort("the server sent text that is not UTF-8")
             return
         if self._answer is None or self._answer.done():
-            # The next question must not take this for its answer.
+            # This must not become the answer to the next question.
             self._unasked = message
-            self._break(f"the server said {message[:SHOWN]!r} without being asked")
+            self._break(f"the server sent {message[:SHOWN]!r} without being asked")
             self._end_soon()
         else:
             self._answer.set_result(message)
@@ -293,7 +292,7 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
 
     def _break(self, reason: str) -> None:
-        """Refuse further questions, and fail the one that is outstanding."""
+        """Refuse further questions, and fail the outstanding question."""
         self._broken = self._broken or reason
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(Broken(self._broken))

@@ -7,12 +7,12 @@
 The header is the value; its numbers may be ``NaN`` and ``Infinity``, as in Python's ``json``. What
 JSON cannot say is an object with one key that begins with ``$``::
 
-    {"$a": ["<f4", [2, 3], 0]}   an array: dtype, shape, where its bytes begin
+    {"$a": ["<f4", [2, 3], 0]}   an array: dtype, shape, where its bytes start
     {"$s": ["<i8", 3]}           a NumPy scalar         {"$t": [...]}            a tuple
     {"$b": [0, 16]}              bytes: from, how many  {"$d": [[key, value]]}   any other dict
     {"$g": [nodes, edges, links]}                       a GraphInstance
 
-A frame comes from the network: nothing in it is executed, and wrong ones raise ``ValueError``.
+A frame comes from the network. Nothing in it is executed, and a wrong frame raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from agym.errors import UsageTypeError
 
 MAGIC = b"AG1\0"
 START = struct.calcsize("<4sI")
-# Arrays begin at multiples of this.
+# Arrays start at multiples of this.
 ALIGNMENT = 8
 # Kinds of dtypes: booleans, integers, numbers, texts and bytes of fixed length.
 KINDS = "biufcSU"
@@ -41,7 +41,7 @@ DTYPE = re.compile(f"[<>|][{KINDS}][0-9]{{1,9}}")
 MAX_DEPTH = 64
 PLAIN = frozenset((bool, int, float, str, type(None)))
 
-# Made once: to make one takes longer than to encode a short header.
+# Made once, because making an encoder takes longer than encoding a short header.
 _HEADER = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -53,7 +53,7 @@ def pack(value: Any) -> bytes:
         {'action': (1, np.float32(0.5))}
 
     Raises:
-        UsageTypeError: It contains what a frame cannot hold.
+        UsageTypeError: It contains a value that a frame cannot hold.
     """
     arrays = _Arrays()
     header = _HEADER.encode(_describe(value, arrays, MAX_DEPTH)).encode()
@@ -77,7 +77,7 @@ def unpack(frame: bytes) -> Any:
         text = frame[START:end]
         header = json.loads(text)
         if b'"$' not in text and text.count(b"{") + text.count(b"[") < MAX_DEPTH:
-            return header  # most messages: nothing in them has another form in JSON
+            return header  # most messages: all values have the same form in JSON
         return _build(header, memoryview(frame)[end + len(_padding(end)) :], MAX_DEPTH)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -97,16 +97,16 @@ class _Arrays:
         self._length = 0
 
     def add(self, data: bytes | memoryview) -> int:
-        """Append bytes; return where they begin."""
-        begin, size = self._length, len(data)
+        """Append bytes; return where they start."""
+        start, size = self._length, len(data)
         padding = _padding(size)
         self.parts += (data, padding) if padding else (data,)
         self._length += size + len(padding)
-        return begin
+        return start
 
 
 def _describe(value: Any, arrays: _Arrays, depth: int) -> Any:
-    """Return what the header says of a value."""
+    """Return the form of a value in the header."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -142,35 +142,35 @@ def _describe(value: Any, arrays: _Arrays, depth: int) -> Any:
     if isinstance(value, dict):
         return _describe(dict(value), arrays, depth)
     raise UsageTypeError(
-        f"{kind.__name__} cannot be sent: take numbers, texts, bytes, arrays, lists, tuples, dicts"
+        f"{kind.__name__} cannot be sent: use numbers, texts, bytes, arrays, lists, tuples, dicts"
     )
 
 
-def _build(said: Any, data: memoryview, depth: int) -> Any:
+def _build(encoded: Any, data: memoryview, depth: int) -> Any:
     """Return the value that a header describes."""
     if not depth:
         raise ValueError(f"it is nested more than {MAX_DEPTH} times")
     depth -= 1
-    if type(said) is list:
-        return [_build(item, data, depth) for item in said]
-    if type(said) is not dict:
-        return said
-    if len(said) == 1:
-        (key,) = said
+    if type(encoded) is list:
+        return [_build(item, data, depth) for item in encoded]
+    if type(encoded) is not dict:
+        return encoded
+    if len(encoded) == 1:
+        (key,) = encoded
         if key in _BUILDERS:
-            return _BUILDERS[key](said[key], data, depth)
-    return {key: _build(item, data, depth) for key, item in said.items()}
+            return _BUILDERS[key](encoded[key], data, depth)
+    return {key: _build(item, data, depth) for key, item in encoded.items()}
 
 
-def _array(said: Any, data: memoryview, _: int) -> Any:
-    text, shape, begin = said
+def _array(encoded: Any, data: memoryview, _: int) -> Any:
+    text, shape, start = encoded
     dtype = _dtype(text, KINDS)
-    if any(type(n) is not int or n < 0 for n in (*shape, begin)):
+    if any(type(n) is not int or n < 0 for n in (*shape, start)):
         raise ValueError("a shape must be a list of integers")
     size = prod(shape) * dtype.itemsize
-    if size > len(data) - begin:
+    if size > len(data) - start:
         raise ValueError("an array is longer than its frame")
-    return np.frombuffer(data[begin : begin + size], dtype).reshape(shape).copy()
+    return np.frombuffer(data[start : start + size], dtype).reshape(shape).copy()
 
 
 def _dtype(text: Any, kinds: str) -> np.dtype[Any]:
@@ -180,29 +180,29 @@ def _dtype(text: Any, kinds: str) -> np.dtype[Any]:
     return dtype
 
 
-def _scalar(said: Any, _: memoryview, __: int) -> Any:
-    text, value = said
+def _scalar(encoded: Any, _: memoryview, __: int) -> Any:
+    text, value = encoded
     if type(value) not in (bool, int, float):
         raise ValueError("a scalar must be a number")
     with np.errstate(over="ignore"):  # as in the other forms, too large a number is infinite
         return _dtype(text, "biuf").type(value)
 
 
-def _bytes(said: Any, data: memoryview, _: int) -> bytes:
-    begin, size = said
-    if type(begin) is not int or type(size) is not int or not 0 <= begin <= begin + size:
+def _bytes(encoded: Any, data: memoryview, _: int) -> bytes:
+    start, size = encoded
+    if type(start) is not int or type(size) is not int or not 0 <= start <= start + size:
         raise ValueError("bytes must have a place and a length")
-    if begin + size > len(data):
+    if start + size > len(data):
         raise ValueError("bytes are longer than their frame")
-    return bytes(data[begin : begin + size])
+    return bytes(data[start : start + size])
 
 
-def _pairs(said: Any, data: memoryview, depth: int) -> dict[Any, Any]:
-    return {_build(key, data, depth): _build(item, data, depth) for key, item in said}
+def _pairs(encoded: Any, data: memoryview, depth: int) -> dict[Any, Any]:
+    return {_build(key, data, depth): _build(item, data, depth) for key, item in encoded}
 
 
-def _graph(said: Any, data: memoryview, depth: int) -> GraphInstance:
-    nodes, edges, links = (_build(item, data, depth) for item in said)
+def _graph(encoded: Any, data: memoryview, depth: int) -> GraphInstance:
+    nodes, edges, links = (_build(item, data, depth) for item in encoded)
     return GraphInstance(nodes, edges, links)
 
 
@@ -210,7 +210,7 @@ _BUILDERS: dict[str, Callable[[Any, memoryview, int], Any]] = {
     "$a": _array,
     "$s": _scalar,
     "$b": _bytes,
-    "$t": lambda said, data, depth: tuple(_build(item, data, depth) for item in said),
+    "$t": lambda encoded, data, depth: tuple(_build(item, data, depth) for item in encoded),
     "$d": _pairs,
     "$g": _graph,
 }

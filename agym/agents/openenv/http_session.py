@@ -48,7 +48,7 @@ class Response:
 
 
 class NotHTTP(Exception):
-    """What the server sends is not HTTP/1.1, or too large."""
+    """The server's answer is not HTTP/1.1, or too large."""
 
 
 async def request(
@@ -56,7 +56,7 @@ async def request(
 ) -> Response:
     """GET a page, or POST a ``body`` of JSON; the caller limits the time.
 
-    Each exchange has a connection of its own, so that no answer can be another's.
+    Each exchange has a separate connection, so that no answer can belong to another exchange.
 
     Raises:
         OSError: No connection to the server, or it was lost.
@@ -124,10 +124,10 @@ class HTTPSession:
     binary = False
 
     def end_episode(self) -> None:
-        """There is no session to give up."""
+        """Do nothing: there is no session to give up."""
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: no connection is open."""
 
     async def _exchange(self, operation: str, data: dict[str, Any] | None) -> dict[str, Any]:
         server = self._server
@@ -176,16 +176,16 @@ class HTTPSession:
                 raise server.not_openenv(error) from None
         if status != OK:
             code = Code.VALIDATION_ERROR if status in (400, 422) else Code.EXECUTION_ERROR
-            said = data.get("detail", data)
-            said = said if isinstance(said, str) else json.dumps(said)
-            raise server.error(operation, code, f"{operation} failed at the server: {said}")
+            detail = data.get("detail", data)
+            detail = detail if isinstance(detail, str) else json.dumps(detail)
+            raise server.error(operation, code, f"{operation} failed at the server: {detail}")
         return data
 
 
 def ask_for_schema(server: Server) -> dict[str, Any]:
-    """Return what the server says of its environments, ``{}`` if it has no such page.
+    """Return the schemas of the server's environments, ``{}`` if it has no such page.
 
-    The request runs on an event loop of its own, because the caller may be within one.
+    The request runs on an event loop in a thread, because the caller may be within an event loop.
     """
     answers: list[dict[str, Any] | BaseException] = []
 
@@ -208,9 +208,9 @@ async def _schema(server: Server) -> dict[str, Any]:
     attempts = Attempts(server.connect_timeout)
     problem: RemoteError | None = None
     while True:
-        told = None
+        delay = None
         try:
-            async with asyncio.timeout(attempts.left):
+            async with asyncio.timeout(attempts.remaining):
                 response = await _get_schema(server)
         except NotHTTP as error:
             raise server.not_openenv(error) from None
@@ -225,13 +225,13 @@ async def _schema(server: Server) -> dict[str, Any]:
             problem = server.unreachable(error)
         else:
             if response.status in FULL:
-                told = retry_after(response.headers)
+                delay = retry_after(response.headers)
                 problem = server.full(f"HTTP status {response.status}")
             elif response.status in NOT_YET:
                 problem = server.refusal(response.status, response.body, "/schema")
             else:
                 return _read_schema(server, response)
-        if not await attempts.pause(told):
+        if not await attempts.pause(delay):
             raise problem
 
 

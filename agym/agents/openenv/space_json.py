@@ -135,7 +135,7 @@ def _count(feature: Space[Any], value: Any, name: str) -> int:
         try:
             return _count(part, value[key], name)
         except (KeyError, TypeError):
-            raise _wrong(name, value, "what its space stacks") from None
+            raise _wrong(name, value, "the stacked values of its space") from None
     if not isinstance(value, list):
         raise _wrong(name, value, "an array")
     return len(value)

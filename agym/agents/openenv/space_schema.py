@@ -2,7 +2,7 @@
 
 A JSON schema has no dtypes and no bounds of single elements. So the schema of a server of agym's
 has one more keyword, :data:`KEYWORD`, which others ignore. It is ``null`` for the space of all
-objects. Nothing in it is executed, and what is wrong raises ``ValueError``.
+objects. Nothing in it is executed, and a wrong description raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def describe_space(space: Space[Any]) -> dict[str, Any] | None:
 
 def _describe(space: Space[Any]) -> dict[str, Any]:
     if type(space) is not getattr(spaces, type(space).__name__, None):
-        raise TypeError("what a subclass has in addition cannot be said")
+        raise TypeError("the additional attributes of a subclass cannot be described")
     match space:
         case spaces.Box():
             bounds = {"low": _numbers(space.low), "high": _numbers(space.high)}
@@ -70,22 +70,22 @@ def _describe(space: Space[Any]) -> dict[str, Any]:
     return {type(space).__name__: fields}
 
 
-def build_space(said: Any) -> Space[Any]:
+def build_space(encoded: Any) -> Space[Any]:
     """Return the space that a description says; :class:`AnySpace` for ``None``.
 
     Raises:
         ValueError: It is no description, or a wrong one.
     """
-    if said is None:
+    if encoded is None:
         return AnySpace()
     try:
-        return _build(said, MAX_DEPTH)
+        return _build(encoded, MAX_DEPTH)
     except (AssertionError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"it describes no space: {error!r}") from None
 
 
-def _build(said: Any, depth: int) -> Space[Any]:
-    ((kind, fields),) = said.items()
+def _build(encoded: Any, depth: int) -> Space[Any]:
+    ((kind, fields),) = encoded.items()
     if kind not in _BUILDERS or not depth:
         raise ValueError(f"{kind!r} is no space, or nested too deeply")
     return _BUILDERS[kind](fields, depth - 1)
@@ -115,10 +115,10 @@ def _box(fields: Any, _: int) -> Space[Any]:
         raise ValueError(f"a Box cannot have the dtype {dtype}")
 
     def bound(name: str) -> Any:
-        said = fields[name]
-        if not isinstance(said, list):
-            return np.full(shape, float(said) if isinstance(said, str) else said, dtype)
-        numbers = [float(value) if isinstance(value, str) else value for value in said]
+        encoded = fields[name]
+        if not isinstance(encoded, list):
+            return np.full(shape, float(encoded) if isinstance(encoded, str) else encoded, dtype)
+        numbers = [float(value) if isinstance(value, str) else value for value in encoded]
         return np.array(numbers, dtype).reshape(shape)
 
     return spaces.Box(bound("low"), bound("high"), shape, dtype.type)

@@ -28,7 +28,7 @@ from agym.agents.openenv.space_json import to_json
 
 # The WebSocket subprotocol of binary frames.
 BINARY = "agym.binary.v1"
-# The path of sessions, and the only field of what is no object.
+# The path of sessions, and the only field of a value that is not an object.
 PATH, VALUE = "/ws", "value"
 # A number of seconds after which to come again, in ERROR of a server that is full.
 RETRY_AFTER = "retry_after"
@@ -50,7 +50,7 @@ class Code(StrEnum):
     SESSION_ERROR = "SESSION_ERROR"
 
 
-# Made once: to make one takes longer than to encode a short message.
+# Made once, because making an encoder takes longer than encoding a short message.
 _JSON = json.JSONEncoder(separators=(",", ":"), default=to_json, allow_nan=False)
 
 

@@ -25,7 +25,7 @@ from agym.errors import (
     WorkerDied,
 )
 
-# Fields that typed actions of OpenEnv have beside their own.
+# Fields that all typed actions of OpenEnv have.
 METADATA = "metadata"
 # The longest id of an episode.
 MAX_ID_LENGTH = 255
@@ -130,7 +130,7 @@ class Episodes:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return what the protocol calls the environment's state."""
+        """Return the environment's state in the sense of the protocol."""
         return {"episode_id": self._episode, "step_count": self._steps}
 
     def action(self, fields: Any, *, native: bool) -> Any:
@@ -167,7 +167,7 @@ class Episodes:
         return fields[VALUE] if names == {VALUE} else fields
 
     def _raise(self, error: BaseException) -> NoReturn:
-        """Raise what the client gets of an error: its text. The log has the traceback."""
+        """Raise an error with the text that the client receives. The log has the traceback."""
         match error:
             case WorkerDied():
                 why = DIED + describe_exit(error.exitcode)

@@ -1,7 +1,7 @@
 """The endpoints of a server: sessions at ``/ws``, and OpenEnv's requests over HTTP.
 
 Each HTTP request to ``/reset`` or ``/step`` uses a free environment for itself alone, as in
-OpenEnv's own server: what has episodes is a session.
+OpenEnv's own server. Only a session has episodes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STATUS_OF = {
     Code.VALIDATION_ERROR: HTTPStatus.UNPROCESSABLE_ENTITY,
     Code.CAPACITY_REACHED: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-# Seconds within which all sessions must have been told that the server closes.
+# Seconds until all sessions must have received that the server closes.
 CLOSING_SECONDS = 1.0
 
 
@@ -73,7 +73,7 @@ class Endpoints:
             slots: The environments.
             limits: The limits of clients.
             token: The token that clients must send, ``None`` for none.
-            host: The address at which the server listens, as the caller gave it.
+            host: The address at which the server listens, as the caller passed it.
             metadata: The answer to ``/metadata``.
         """
         self.sessions: set[Session] = set()

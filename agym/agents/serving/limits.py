@@ -1,4 +1,4 @@
-"""What a server takes of its clients: sizes, rates and times."""
+"""The limits of a server's clients: sizes, rates and times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ServerLimits:
         messages_per_second: Messages of one session. A faster client is slowed down.
         request_timeout: Seconds that a client may take to send an HTTP request, or the opening of
             a session.
-        connections: Connections beside those of sessions. More are turned away with HTTP status
+        connections: Connections in addition to those of sessions. More are refused with HTTP status
             503.
 
     Raises:

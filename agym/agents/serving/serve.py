@@ -26,7 +26,7 @@ from agym.errors import ClosedError, UsageError, UsageTypeError
 HTTP_LOG = logging.getLogger("agym.serve.http")
 # For "all addresses", one to which clients of this machine can connect.
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-# What a program needs of open files beside its connections.
+# Open files that a program needs in addition to its connections.
 OTHER_FILES = 512
 # An environment of a server may be replaced this often in a minute: clients can crash it.
 MAX_RESTARTS = 1000
@@ -57,7 +57,7 @@ def serve(
         (True, 0)
 
     A client's session has one environment for itself. When the session ends, the environment is
-    free for the next one. While none is free, clients are told when to come again.
+    free for the next one. While none is free, clients receive the time after which to try again.
 
     Args:
         env: An id, a factory, or another of what :func:`agym.make` takes; also of coroutine
@@ -143,7 +143,7 @@ class Server:
         self._limits = limits or ServerLimits()
         self._name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
         if on_fault is None:
-            # Coroutines share no worker that could die, so nothing else need be brought back.
+            # Coroutines share no worker that could die, so only the failed environment is replaced.
             alone = inspect.iscoroutinefunction(getattr(env, "step", None))
             on_fault = FaultPolicy("restart" if alone else "replay", max_restarts=MAX_RESTARTS)
         self._envs = make_async(
@@ -207,7 +207,7 @@ class Server:
         return len(self._started.sessions)
 
     def stats(self) -> ServerStats:
-        """Return what the server did so far."""
+        """Return counts of what the server has done."""
         endpoints, stats = self._started, self._envs.stats()
         steps = sum(env.steps for env in stats.envs)
         return ServerStats(

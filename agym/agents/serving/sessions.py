@@ -170,7 +170,7 @@ class Session:
             )
         try:
             if binary != isinstance(frame, bytes):
-                raise ValueError("this session takes " + ("binary frames" if binary else "text"))
+                raise ValueError("this session accepts " + ("binary frames" if binary else "text"))
             message = decode(frame)
             if isinstance(frame, str) and frame.count("{") + frame.count("[") > MAX_DEPTH:
                 check_depth(message)

@@ -16,7 +16,7 @@ from typing import Any
 from agym import AsyncEnvs
 from agym.errors import AgymError, AgymErrorGroup, ClosedError, NothingSentError
 
-# What an operation came to: what ``env.step`` or ``env.reset`` returns, or an error.
+# The outcome of an operation: the result of ``env.step`` or ``env.reset``, or an error.
 Outcome = tuple[Any, ...] | BaseException
 
 
@@ -24,11 +24,11 @@ class Stepping:
     """Steps single environments; see the module."""
 
     def __init__(self, envs: AsyncEnvs[Any, Any]) -> None:
-        """Step ``envs``, which are open and stepped by nothing else."""
+        """Step ``envs``, which are open. No other code may step them."""
         self._envs = envs
         self._loop = asyncio.get_running_loop()
         self._queue: list[tuple[int, Any]] = []
-        # Who is told the outcome, by the id of the environment that steps.
+        # The callback of each environment that steps, by the environment's id.
         self._waiting: dict[int, Callable[[Outcome], None]] = {}
         self._sent = asyncio.Event()
         self._receiver = self._loop.create_task(self._receive())
@@ -75,7 +75,7 @@ class Stepping:
                     self._fail(getattr(error, "env_ids", ()), error)
             except AgymError as error:
                 self._fail(getattr(error, "env_ids", ()) or [*waiting], error)
-            except Exception as error:  # unforeseen: nobody shall wait for ever
+            except Exception as error:  # unforeseen: no session may wait forever
                 self._sent.clear()
                 self._fail([*waiting], error)
             else:

@@ -1,4 +1,4 @@
-"""The thread of a page: an event loop that serves beside synchronous code."""
+"""The thread of a page: an event loop that serves while synchronous code runs."""
 
 from __future__ import annotations
 
