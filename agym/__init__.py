@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from agym.rollouts.policy_stats import PolicyStats
     from agym.rollouts.rollout import Rollout, rollout
     from agym.rules.vectorize import register_rules, vectorize
-    from agym.watching.live.page import watch
-    from agym.watching.tensorboard import TensorBoard
-    from agym.watching.trace import trace
+    from agym.watching.live.page import AsyncPage, Page, watch
+    from agym.watching.tensorboard import TensorBoard, tensorboard
+    from agym.watching.trace import Trace, trace
     from agym.watching.trace_report import Overlap, overlap
     from agym.watching.video.recording import Recording, record
     from agym.watching.video.tiling import mosaic
@@ -80,6 +80,7 @@ __all__ = [
     "AsyncEnv",
     "AsyncEnvHandle",
     "AsyncEnvs",
+    "AsyncPage",
     "Batch",
     "BatchedPolicy",
     "BusyError",
@@ -98,6 +99,7 @@ __all__ = [
     "MissingExtraError",
     "NothingSentError",
     "Overlap",
+    "Page",
     "Pending",
     "Plan",
     "PolicyStats",
@@ -117,6 +119,7 @@ __all__ = [
     "StepTimeout",
     "Tap",
     "TensorBoard",
+    "Trace",
     "UsageError",
     "UsageTypeError",
     "WorkerDied",
@@ -143,6 +146,7 @@ __all__ = [
     "sb3",
     "serve",
     "snapshot_codecs",
+    "tensorboard",
     "trace",
     "vectorize",
     "watch",
@@ -156,6 +160,7 @@ _MODULE_OF = {
     "AsyncEnv": "agym.core.hosts.async_env",
     "AsyncEnvHandle": "agym.api.aio",
     "AsyncEnvs": "agym.api.aio",
+    "AsyncPage": "agym.watching.live.page",
     "Batch": "agym.core.engine.batches.results",
     "BatchedPolicy": "agym.rollouts.batched",
     "BusyError": "agym.errors",
@@ -174,6 +179,7 @@ _MODULE_OF = {
     "MissingExtraError": "agym.errors",
     "NothingSentError": "agym.errors",
     "Overlap": "agym.watching.trace_report",
+    "Page": "agym.watching.live.page",
     "Pending": "agym.api.aio",
     "Plan": "agym.core.planning.plans",
     "PolicyStats": "agym.rollouts.policy_stats",
@@ -193,6 +199,7 @@ _MODULE_OF = {
     "StepTimeout": "agym.errors",
     "Tap": "agym.core.engine.tap",
     "TensorBoard": "agym.watching.tensorboard",
+    "Trace": "agym.watching.trace",
     "UsageError": "agym.errors",
     "UsageTypeError": "agym.errors",
     "WorkerDied": "agym.errors",
@@ -215,6 +222,7 @@ _MODULE_OF = {
     "rollout": "agym.rollouts.rollout",
     "run": "agym.api.run",
     "serve": "agym.agents.serving.serve",
+    "tensorboard": "agym.watching.tensorboard",
     "trace": "agym.watching.trace",
     "vectorize": "agym.rules.vectorize",
     "watch": "agym.watching.live.page",

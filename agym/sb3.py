@@ -44,6 +44,8 @@ def make_vec_env(
 ) -> AgymVecEnv:
     """Make environments as SB3's ``make_vec_env`` does, each in a ``Monitor``.
 
+    It is one of :doc:`the four ways to make environments </reference/making>`.
+
     Args:
         env_id: An id, an ``EnvSpec``, or a function that makes an environment.
         n_envs: Number of environments.

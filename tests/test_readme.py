@@ -164,8 +164,9 @@ def test_the_table_of_the_four_ways_stands_where_one_is_introduced() -> None:
     table = (ROOT / "docs/start/four_ways.md").read_text()
     assert table in (ROOT / "README.md").read_text()
     for page in (
-        "start/quickstart", "start/concepts", "howto/making", "reference/making",
+        "index", "start/quickstart", "start/concepts", "howto/making", "reference/making",
         "tutorials/stable_baselines3", "migrate/gymnasium", "migrate/stable_baselines3",
+        "migrate/envpool", "migrate/ray_actors",
     ):  # fmt: skip
         assert "four_ways.md\n```" in (ROOT / f"docs/{page}.md").read_text(), page
 

@@ -146,7 +146,8 @@ def make(
         3
 
     It returns lists, and a finished environment waits until it is reset. :func:`make_async`,
-    :func:`make_vec` and :func:`agym.sb3.make_vec_env` return arrays, and reset environments.
+    :func:`make_vec` and :func:`agym.sb3.make_vec_env` return arrays, and reset environments: see
+    :doc:`the table of the four ways to make environments </reference/making>`.
 
     Args:
         env: An id (``"module:Env-v0"`` imports the module that registers it; an id without a
@@ -275,11 +276,13 @@ def make_async(
         (3, 4)
 
     The arguments are those of :func:`make`; the defaults are arrays and Gymnasium's next-step
-    autoreset. ``backend="auto"`` chooses in this call, before the environments are opened. It
-    chooses ``"serial"``, which blocks the event loop, only for batches of less than a millisecond,
-    or for a factory that returns the same environment each time. It assumes that your program
-    computes nothing while the environments step. If it does, for about as long as a batch takes,
-    use ``backend="process"``.
+    autoreset (:doc:`the four ways to make environments </reference/making>`).
+
+    ``backend="auto"`` chooses in this call, before the environments are opened. It chooses
+    ``"serial"``, which blocks the event loop, only for batches of less than a millisecond, or for a
+    factory that returns the same environment each time. It assumes that your program computes
+    nothing while the environments step. If it does, for about as long as a batch takes, use
+    ``backend="process"``.
 
     Returns:
         The environments, to be opened by ``async with`` or ``await``.

@@ -112,6 +112,8 @@ class OutputFormat(ABC):
 class ListOfValues(list[Any]):
     """A list with a value per environment, which says how to get an array instead."""
 
+    __slots__ = ()
+
     def __getattr__(self, name: str) -> NoReturn:
         hint = ""
         if name in ARRAY_ATTRIBUTES:

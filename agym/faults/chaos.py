@@ -16,11 +16,12 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from itertools import cycle
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from agym import Hook, Tap, envs_of
+from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import Ids, is_number
 from agym.errors import UsageError
 
@@ -85,7 +86,8 @@ def chaos(
         ways: How workers are killed, in turn: ``"kill"`` (SIGKILL), ``"segfault"``, ``"exit"``.
 
     Returns:
-        A handle that counts the injected faults and can stop them. It is active at once.
+        A :class:`Chaos`, which counts the injected faults. It is active at once, until the end of
+        its block or ``close()``.
 
     Raises:
         UsageError: An argument is invalid, or the backend does not support it.
@@ -101,7 +103,7 @@ def chaos(
     tap = api.tap
     _check_backend(tap, api.backend, rates)
     if any(isinstance(hook, Chaos) for hook in tap.hooks):
-        raise UsageError("these environments already have an agym.chaos: stop() it first")
+        raise UsageError("these environments already have an agym.chaos: close() it first")
     return Chaos(tap, api.env_ids, rates, seconds, ways, seed)
 
 
@@ -142,8 +144,8 @@ def _check_backend(tap: Tap, backend: str, rates: dict[str, float]) -> None:
             )
 
 
-class Chaos(Hook):
-    """Injects faults at random until it is stopped; made by :func:`agym.chaos`.
+class Chaos(Attached, Hook):
+    """Injects faults at random until it is closed; made by :func:`agym.chaos`.
 
     Example:
         >>> import agym
@@ -153,8 +155,6 @@ class Chaos(Hook):
         ...         result = envs.step([0, 1, 0, 1])
         >>> chaos.injected["error"]
         4
-
-    As a context manager, it stops at the end of the block.
 
     Attributes:
         injections: All injected faults so far, in order.
@@ -194,15 +194,8 @@ class Chaos(Hook):
         counts = Counter(injection.kind for injection in self.injections)
         return {kind: counts[kind] for kind in KINDS}
 
-    def stop(self) -> None:
-        """Stop injecting. Idempotent."""
+    def _finish(self) -> None:
         self._tap.remove_hook(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def before_step(self, ids: Ids) -> None:
         """Draw a number for each environment of a step that is about to be sent."""

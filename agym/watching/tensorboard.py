@@ -19,13 +19,13 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
-from agym import AsyncEnvs, Batch, Hook, StepResult, envs_of
+from agym import AsyncEnvs, Batch, Envs, Hook, StepResult, Tap, envs_of
 from agym.core._system.extras import require
+from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.errors import UsageError
 from agym.watching.episode_totals import Episodes
 from agym.watching.tensorboard_clips import ClipMovie, Clips
-from agym.watching.video.context import EitherContext
 from agym.watching.video.recording import DEFAULT_FPS, check_pictures, paint_whole
 from agym.watching.video.writer import Writer
 
@@ -48,14 +48,26 @@ class _Point(NamedTuple):
     lengths: list[int]
 
 
-class TensorBoard(EitherContext, Hook):
+def tensorboard(
+    envs: Any,
+    writer: Any,
+    *,
+    every: int = 1000,
+    step: int = 0,
+    prefix: str = "",
+    video_every: int | None = None,
+    video_length: int = 100,
+    env_ids: Sequence[int] | None = None,
+    fps: float | None = None,
+    scale: float | None = None,
+) -> TensorBoard:
     """Log returns and lengths of episodes, statistics and videos for TensorBoard.
 
     Example:
         >>> import agym, tempfile
         >>> with agym.make("CartPole-v1", 4, autoreset="next_step") as envs:
         ...     observations, infos = envs.reset(seed=0)
-        ...     with agym.TensorBoard(envs, tempfile.mkdtemp(), every=100) as log:
+        ...     with agym.tensorboard(envs, tempfile.mkdtemp(), every=100) as log:
         ...         for _ in range(100):
         ...             result = envs.step(envs.action_space.sample())
         >>> log.step > 350  # resets are not steps
@@ -97,51 +109,75 @@ class TensorBoard(EitherContext, Hook):
         MissingExtraError: tensorboardX, or a library that encodes videos, is not installed.
         ClosedError: The environments are not open.
     """
+    api = envs_of(envs, "agym.tensorboard")
+    tap = api.tap
+    every = check_count("every", every)
+    if not isinstance(step, int) or step < 0:
+        raise UsageError(f"step={step!r} must be a number of steps, 0 or more")
+    ids = parse_env_ids(env_ids, api.num_envs, least=1)
+    rounds = 0
+    if video_every is not None:
+        rounds = max(1, check_count("video_every", video_every) // api.num_envs)
+        video_length = min(rounds, check_count("video_length", video_length))
+        check_pictures(api)
+        require("av", "tensorboard")
+        require("PIL.Image", "tensorboard")
+    if fps is None:
+        fps = float(api.metadata.get("render_fps") or DEFAULT_FPS)
+    if not (isinstance(fps, int | float) and 0 < fps <= 1000):
+        raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
+    closes = isinstance(writer, str | os.PathLike)
+    if closes:
+        writer = require("tensorboardX", "tensorboard").SummaryWriter(str(writer))
+    if not callable(getattr(writer, "add_scalar", None)):
+        raise UsageError(
+            f"writer={writer!r} has no add_scalar: pass a folder, or a"
+            " SummaryWriter of tensorboardX or torch.utils.tensorboard"
+        )
+    lock, clips = threading.Lock(), None
+    if rounds:
+        rate = Fraction(fps).limit_denominator(1000)
+        steps = range(step, FOR_EVER, rounds * api.num_envs)
+        movie = ClipMovie(writer, lock, f"{prefix}envs/video", video_length, rate, steps)
+        paint = partial(paint_whole, scale=scale, size=FITTING)
+        clips = Clips(api, tap, Writer([movie], paint), ids, rounds, video_length)
+    return TensorBoard(api, tap, writer, lock, clips, every, step, prefix, closes=closes)
+
+
+class TensorBoard(Attached, Hook):
+    """A log in progress; made by :func:`agym.tensorboard`.
+
+    Example:
+        >>> import agym, tempfile
+        >>> with agym.make("CartPole-v1", 4) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+        ...     with agym.tensorboard(envs, tempfile.mkdtemp()) as log:
+        ...         result = envs.step([0, 1, 0, 1])
+        >>> log.step
+        4
+    """
 
     def __init__(
         self,
-        envs: Any,
+        api: Envs | AsyncEnvs,
+        tap: Tap,
         writer: Any,
+        lock: threading.Lock,
+        clips: Clips | None,
+        every: int,
+        step: int,
+        prefix: str,
         *,
-        every: int = 1000,
-        step: int = 0,
-        prefix: str = "",
-        video_every: int | None = None,
-        video_length: int = 100,
-        env_ids: Sequence[int] | None = None,
-        fps: float | None = None,
-        scale: float | None = None,
+        closes: bool,
     ) -> None:
-        api = envs_of(envs, "agym.TensorBoard")
-        tap = api.tap
-        self._every = check_count("every", every)
-        if not isinstance(step, int) or step < 0:
-            raise UsageError(f"step={step!r} must be a number of steps, 0 or more")
-        ids = parse_env_ids(env_ids, api.num_envs, least=1)
-        rounds = 0
-        if video_every is not None:
-            rounds = max(1, check_count("video_every", video_every) // api.num_envs)
-            video_length = min(rounds, check_count("video_length", video_length))
-            check_pictures(api)
-            require("av", "tensorboard")
-            require("PIL.Image", "tensorboard")
-        if fps is None:
-            fps = float(api.metadata.get("render_fps") or DEFAULT_FPS)
-        if not (isinstance(fps, int | float) and 0 < fps <= 1000):
-            raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
-        self._closes = isinstance(writer, str | os.PathLike)
-        if self._closes:
-            writer = require("tensorboardX", "tensorboard").SummaryWriter(str(writer))
-        if not callable(getattr(writer, "add_scalar", None)):
-            raise UsageError(
-                f"writer={writer!r} has no add_scalar: pass a folder, or a"
-                " SummaryWriter of tensorboardX or torch.utils.tensorboard"
-            )
-        self._writer = writer
-        self._api = api
+        self._is_async = isinstance(api, AsyncEnvs)
         self._tap = tap
-        self._lock = threading.Lock()  # guards the writer, which two threads use
+        self._writer = writer
+        self._lock = lock  # guards the writer, which two threads use
+        self._clips = clips
+        self._every = every
         self._prefix = prefix
+        self._closes = closes
         self._members = None if api.num_envs == tap.num_envs else frozenset(api.env_ids)
         self._episodes = Episodes(tap.num_envs, tap.autoreset, step)
         self._last = step
@@ -149,13 +185,6 @@ class TensorBoard(EitherContext, Hook):
         self._points: queue.SimpleQueue[_Point | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
         self._thread.start()
-        self._clips: Clips | None = None
-        if rounds:
-            rate = Fraction(fps).limit_denominator(1000)
-            steps = range(step, FOR_EVER, rounds * api.num_envs)
-            movie = ClipMovie(writer, self._lock, f"{prefix}envs/video", video_length, rate, steps)
-            paint = partial(paint_whole, scale=scale, size=FITTING)
-            self._clips = Clips(envs, api, tap, Writer([movie], paint), ids, rounds, video_length)
         tap.add_hook(self)
         self._episodes.count_from_start(tap.unstepped())
 
@@ -255,41 +284,21 @@ class TensorBoard(EitherContext, Hook):
         if self._error is not None:
             raise self._error
 
-    def close(self) -> None:
-        """Write the remaining points; the environments stay open. Idempotent.
-
-        Raises:
-            Exception: Writing raised it.
-        """
-        if isinstance(self._api, AsyncEnvs):
-            raise UsageError(
-                "these environments are for async code: use `async with`, or await aclose()"
-            )
+    def _finish(self) -> None:
         self._detach()
         try:
             if self._clips is not None:
-                self._clips.finish()
+                self._clips._finish()
         finally:
             self._end()
 
-    async def aclose(self) -> None:
-        """Do the same as :meth:`close` without blocking the loop."""
-        if not isinstance(self._api, AsyncEnvs):
-            raise UsageError(
-                "these environments are for code without asyncio: use `with`, or close()"
-            )
+    async def _afinish(self) -> None:
         self._detach()
         try:
             if self._clips is not None:
                 await self._clips._afinish()
         finally:
             await asyncio.to_thread(self._end)
-
-    def _finish(self) -> None:
-        self.close()
-
-    async def _afinish(self) -> None:
-        await self.aclose()
 
     def _abort(self) -> None:
         """Write the points so far: the block raised, or it is ``with`` for async environments."""

@@ -30,7 +30,6 @@ class Clips(Recording):
 
     def __init__(
         self,
-        envs: Any,
         api: Envs | AsyncEnvs,
         tap: Tap,
         writer: Writer,
@@ -45,7 +44,7 @@ class Clips(Recording):
         self._rounds = rounds
         self._length = length
         self._round = 0
-        super().__init__(envs, api, tap, writer, ids, 1, drop=True)
+        super().__init__(api, tap, writer, ids, 1, drop=True)
 
     def _take(self) -> None:
         recorded = self._round % self._rounds < self._length

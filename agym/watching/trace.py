@@ -14,14 +14,15 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from agym import AsyncEnvs, Envs, Hook, envs_of
+from agym import Hook, Tap, envs_of
+from agym.core.engine.attached import Attached
 from agym.core.engine.tap import timelines
 from agym.core.protocol.metrics.spans import KINDS, SpanReader
 from agym.errors import UsageError
@@ -34,8 +35,8 @@ READ_SECONDS = 0.025
 MAX_SPANS = 1_000_000
 
 
-class trace(Hook):  # noqa: N801 (used like a function)
-    """Record when environments and caller run during a ``with`` block, and write it to a file.
+def trace(envs: Any, path: str | os.PathLike[str]) -> Trace:
+    """Record when environments and caller run, and write a timeline to a file.
 
     Example:
         >>> import agym, os, tempfile
@@ -50,42 +51,64 @@ class trace(Hook):  # noqa: N801 (used like a function)
 
     The trace has each worker's steps, resets, renders and calls, the caller's waits, and the blocks
     that the caller marked (:func:`agym.mark`). ``agym trace run.json`` reports how much overlapped.
-    When nothing is traced, there is no measurable cost.
+    It starts at once. The file is complete at the end of the block, even if the block raises. When
+    nothing is traced, there is no measurable cost.
 
     Args:
         envs: Opened environments that agym runs, wrapped or not, or a list of several.
         path: The file, in Chrome's trace format; an existing file is replaced.
 
-    Attributes:
-        lost: Number of spans that were dropped because there were more than a million.
-
     Raises:
         UsageError: The folder does not exist.
         ClosedError: The environments are not open.
     """
+    several = envs if isinstance(envs, list | tuple) else [envs]
+    apis = [envs_of(each, "agym.trace") for each in several]
+    named = [("environments" if api.spec is None else api.spec.id, api.tap) for api in apis]
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"path={str(path)!r} is in a folder that does not exist")
+    return Trace(named, path)
+
+
+class Trace(Attached, Hook):
+    """A timeline in progress; made by :func:`agym.trace`.
+
+    Example:
+        >>> import agym, os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.json")
+        >>> with agym.make("CartPole-v1", 4) as envs:
+        ...     with agym.trace(envs, path) as trace:
+        ...         observations, infos = envs.reset(seed=0)
+        >>> trace.lost
+        0
+
+    Attributes:
+        lost: Number of spans that were dropped because there were more than a million.
+    """
 
     follows_steps = False  # hosts record steps themselves, so steps are as fast as without a trace
 
-    def __init__(self, envs: Any, path: str | os.PathLike[str]) -> None:
-        several = envs if isinstance(envs, list | tuple) else [envs]
-        self._envs = [(_name(api), api.tap) for api in map(self._find, several)]
-        self._path = Path(path)
-        if not self._path.parent.is_dir():
-            raise UsageError(f"path={str(path)!r} is in a folder that does not exist")
+    def __init__(self, named: Sequence[tuple[str, Tap]], path: Path) -> None:
+        self._taps = [tap for _, tap in named]
+        self._path = path
         self.lost = 0
         self._kept = 0
         self._lock = threading.Lock()
-        self._tables: list[tuple[str, str, SpanReader]] = []
         # For each host and read: the table's position, the first environment, and the spans.
         self._spans: list[tuple[int, int, np.ndarray[Any, Any]]] = []
         self._blocks: list[tuple[str, str, str, int, int]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agym-trace", daemon=True)
-        self._begun = 0
-
-    @staticmethod
-    def _find(envs: Any) -> Envs | AsyncEnvs:
-        return envs_of(envs, "agym.trace")
+        self._begun = time.perf_counter_ns()
+        timelines.append(self)
+        self._tables = [
+            (name, INLINE if tap.inline else "worker", SpanReader(tap.gauges.arrays))
+            for name, tap in named
+        ]
+        for tap in self._taps:
+            tap.add_hook(self)
+        self._thread.start()
 
     def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
         """Record that the caller waited."""
@@ -117,24 +140,25 @@ class trace(Hook):  # noqa: N801 (used like a function)
                     if self._has_room(len(spans)):
                         self._spans.append((position, first, spans))
 
-    def __enter__(self) -> Self:
-        if self._begun:
-            raise UsageError("a trace can record only once: make another agym.trace")
-        self._begun = time.perf_counter_ns()
-        timelines.append(self)
-        for name, tap in self._envs:
-            where = INLINE if tap.inline else "worker"
-            self._tables.append((name, where, SpanReader(tap.gauges.arrays)))
-            tap.add_hook(self)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stop, and write the file, also if the block raised."""
-        timelines.remove(self)
+    def _detach(self) -> bool:
+        """Stop recording; return whether the file is still to be written."""
+        if self._over.is_set():
+            return False
         self._over.set()
-        for _, tap in self._envs:
+        timelines.remove(self)
+        for tap in self._taps:
             tap.remove_hook(self)
+        return True
+
+    def _finish(self) -> None:
+        if self._detach():
+            self._write()
+
+    async def _afinish(self) -> None:
+        if self._detach():
+            await asyncio.to_thread(self._write)
+
+    def _write(self) -> None:
         self._thread.join()
         self._read()
         for *_, reader in self._tables:
@@ -178,10 +202,6 @@ class trace(Hook):  # noqa: N801 (used like a function)
                 text = KINDS[kind] if single else f"{KINDS[kind]} ×{target}"
                 yield ENVIRONMENTS, prefix + lane, text, begun, ended
         yield from self._blocks
-
-
-def _name(envs: Envs | AsyncEnvs) -> str:
-    return "environments" if envs.spec is None else envs.spec.id
 
 
 def _meta(kind: str, name: str, process: int, thread: int) -> dict[str, Any]:

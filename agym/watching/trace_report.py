@@ -125,7 +125,7 @@ class Span:
 
 
 def overlap(path: str | os.PathLike[str]) -> Overlap:
-    """Measure how much overlapped in a timeline that :class:`agym.trace` recorded.
+    """Measure how much overlapped in a timeline that :func:`agym.trace` recorded.
 
     Example:
         >>> import agym, os, tempfile

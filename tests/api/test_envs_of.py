@@ -37,7 +37,7 @@ def test_tools_take_wrapped_environments(make: Callable[[], Any], tmp_path: Path
         agym.chaos(envs, delay=1.0, delay_seconds=0.0) as chaos,
         agym.record(envs, tmp_path / "run.gif") as recording,
         agym.watch(envs) as page,
-        agym.TensorBoard(envs, tmp_path / "log") as log,
+        agym.tensorboard(envs, tmp_path / "log") as log,
     ):
         for _ in range(3):
             envs.step([0, 1])

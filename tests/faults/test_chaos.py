@@ -122,7 +122,7 @@ def test_with_on_fault_raise_the_trainer_gets_them() -> None:
             envs.step([0, 0])
         assert all(isinstance(error, agym.EnvError) for error in caught.value.exceptions)
         assert all(isinstance(error.__cause__, Exception) for error in caught.value.exceptions)
-        chaos.stop()
+        chaos.close()
         envs.reset()
         with agym.chaos(envs, kill=1.0), pytest.raises((agym.WorkerDied, ExceptionGroup)):
             envs.step([0, 0])
@@ -236,17 +236,17 @@ async def test_a_step_behind_a_reset_is_spared(tmp_path: Path) -> None:
         assert result.observations[:, 1].tolist() == [1, 1]
 
 
-def test_stop_is_final_and_makes_room_for_another() -> None:
+def test_close_is_final_and_makes_room_for_another() -> None:
     with agym.make(CounterEnv, 2) as envs:
         envs.reset(seed=0)
         first = agym.chaos(envs, error=1.0)
-        with pytest.raises(agym.UsageError, match=r"stop\(\) it first"):
+        with pytest.raises(agym.UsageError, match=r"close\(\) it first"):
             agym.chaos(envs, delay=0.1)
-        first.stop()
+        first.close()
         second = agym.chaos(envs, delay=1.0, delay_seconds=0.0)
-        first.stop()
+        first.close()
         envs.step([0, 0])
-        second.stop()
+        second.close()
         assert first.injections == []
         assert second.injected == {"kill": 0, "hang": 0, "error": 0, "delay": 2}
         envs.step([0, 0])

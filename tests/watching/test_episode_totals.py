@@ -73,7 +73,7 @@ class Log:
 def counting(envs: Any) -> Iterator[Log]:
     """A page that is looked at, and a log for TensorBoard, for a while."""
     log = Log()
-    with agym.TensorBoard(envs, log, every=1):
+    with agym.tensorboard(envs, log, every=1):
         log.metrics = Metrics(envs.tap)
         log.metrics.begin()
         yield log

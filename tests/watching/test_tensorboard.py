@@ -99,7 +99,7 @@ def test_points_are_those_of_gymnasiums_statistics(
     writer = boards.SummaryWriter(str(tmp_path))
     with (
         agym.make(SWINGS, autoreset=mode, episode_stats=stats, **setup) as envs,
-        agym.TensorBoard(envs, writer, every=1, step=5, prefix="run/") as log,
+        agym.tensorboard(envs, writer, every=1, step=5, prefix="run/") as log,
     ):
         envs.reset(seed=3)
         alone.reset(3, range(3))
@@ -132,7 +132,7 @@ def test_whatever_call_steps_them(how: str, tmp_path: Path) -> None:
         envs = agym.make([short] * 4, autoreset="next_step", **FORKED, workers=2)
     envs.reset()
     played = envs.split(2)[1] if how == "group" else envs
-    with agym.TensorBoard(played, tmp_path, every=1):
+    with agym.tensorboard(played, tmp_path, every=1):
         for _ in range(30):
             if how == "handles":
                 for env in envs:
@@ -156,13 +156,13 @@ def test_clips_show_their_steps(setup: Setup, api: str, tmp_path: Path) -> None:
         envs.reset()
         options: dict[str, Any] = {"video_every": 10, "video_length": 2, "fps": 10, "scale": 1}
         if api == "sync":
-            with agym.TensorBoard(envs, tmp_path, **options):
+            with agym.tensorboard(envs, tmp_path, **options):
                 for _ in range(6):
                     envs.step([0, 0])
         else:
 
             async def play() -> None:
-                async with agym.TensorBoard(envs.envs, tmp_path, **options):
+                async with agym.tensorboard(envs.envs, tmp_path, **options):
                     for _ in range(6):
                         await envs.envs.step([0, 0])
 
@@ -183,7 +183,7 @@ def test_clips_are_written_by_either_librarys_writer(
     writer = kind(str(tmp_path))
     with agym.make(counters(SERIAL), backend="serial") as envs:
         envs.reset()
-        with agym.TensorBoard(envs, writer, video_every=10, video_length=2, scale=1):
+        with agym.tensorboard(envs, writer, video_every=10, video_length=2, scale=1):
             for _ in range(6):
                 envs.step([0, 0])
     writer.close()
@@ -225,7 +225,7 @@ def test_steps_do_not_wait_for_a_slow_writer(monkeypatch: pytest.MonkeyPatch) ->
     sink = Sink()
     with agym.make([short] * 2, backend="serial", autoreset="same_step") as envs:
         envs.reset(seed=0)
-        with agym.TensorBoard(envs, sink, every=1) as log:
+        with agym.tensorboard(envs, sink, every=1) as log:
             for _ in range(40):
                 envs.step([0, 1])
             assert sink.scalars == []
@@ -254,7 +254,7 @@ def test_other_writers_get_videos_as_tensors(module: str, monkeypatch: pytest.Mo
     sink.may.set()
     with agym.make(counters(), backend="serial") as envs:
         envs.reset()
-        with agym.TensorBoard(envs, sink, video_every=8, video_length=3, env_ids=[1]):
+        with agym.tensorboard(envs, sink, video_every=8, video_length=3, env_ids=[1]):
             for _ in range(3):
                 envs.step([0, 0])
     ((tag, clip, step, fps),) = sink.videos
@@ -270,7 +270,7 @@ def test_an_episode_that_a_fault_cut_off_is_no_episode(tmp_path: Path) -> None:
         envs.reset(seed=0)
         with (
             agym.chaos(envs, error=0.1, seed=1) as chaos,
-            agym.TensorBoard(envs, tmp_path, every=1),
+            agym.tensorboard(envs, tmp_path, every=1),
         ):
             for _ in range(60):
                 envs.step([0, 0])
@@ -286,7 +286,7 @@ def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Pat
         envs.reset(seed=0)
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
             if api == "sync":
-                with agym.TensorBoard(envs, tmp_path):
+                with agym.tensorboard(envs, tmp_path):
                     for _ in range(10):
                         envs.step([0, 0])
                     raise ZeroDivisionError
@@ -299,7 +299,7 @@ def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Pat
 
 
 async def fail(envs: Any, folder: Path) -> None:
-    async with agym.TensorBoard(envs, folder):
+    async with agym.tensorboard(envs, folder):
         for _ in range(10):
             await envs.step([0, 0])
         raise ZeroDivisionError
@@ -312,7 +312,7 @@ def test_what_writing_raises_is_told_at_the_end() -> None:
         envs.reset()
         with (
             pytest.raises(OSError, match="no space"),
-            agym.TensorBoard(envs, sink, every=1),
+            agym.tensorboard(envs, sink, every=1),
         ):
             envs.step([0, 0])
 
@@ -332,17 +332,17 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path
     options = {"writer": tmp_path, **options}
     with agym.make([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match=words):
-            agym.TensorBoard(envs, options.pop("writer"), **options)
+            agym.tensorboard(envs, options.pop("writer"), **options)
         assert not engine_of(envs).hooks.all
     with pytest.raises(agym.ClosedError):
-        agym.TensorBoard(envs, tmp_path)
+        agym.tensorboard(envs, tmp_path)
     with pytest.raises(agym.UsageError, match="agym runs"):
-        agym.TensorBoard(object(), tmp_path)
+        agym.tensorboard(object(), tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
 async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
-    blocks: Callable[[Any], Any] = partial(agym.TensorBoard, writer=Sink())
+    blocks: Callable[[Any], Any] = partial(agym.tensorboard, writer=Sink())
     async with agym.make_async([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match="async with"), blocks(envs):
             pass
@@ -360,4 +360,4 @@ def test_tensorboard_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         agym.make([short] * 2, backend="serial") as envs,
         pytest.raises(agym.MissingExtraError, match=r'^tensorboardX is not .*\[tensorboard\]"$'),
     ):
-        agym.TensorBoard(envs, tmp_path)
+        agym.tensorboard(envs, tmp_path)

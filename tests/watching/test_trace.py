@@ -310,8 +310,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(agym.UsageError, match="agym runs"):
         agym.trace(object(), tmp_path / "run.json")
     trace = agym.trace([], tmp_path / "run.json")
-    with trace:
-        pass
-    with pytest.raises(agym.UsageError, match="once"):
-        trace.__enter__()
+    trace.close()
+    trace.close()
     assert read_spans(tmp_path / "run.json") == []

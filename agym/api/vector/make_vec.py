@@ -48,8 +48,9 @@ def make_vec(
         (3, 4)
         >>> envs.close()
 
-    The arguments are those of :func:`make` without ``output``: results are arrays. For factories
-    whose spaces differ, use :class:`AgymVectorEnv` with ``observation_mode="different"``.
+    The arguments are those of :func:`make` without ``output``: results are arrays
+    (:doc:`the four ways to make environments </reference/making>`). For factories whose spaces
+    differ, use :class:`AgymVectorEnv` with ``observation_mode="different"``.
 
     Returns:
         An :class:`AgymVectorEnv`, ready for ``reset``. For the id of a rule book, such as

@@ -220,12 +220,12 @@ def _rendered(ticket: Ticket) -> Rendered:
     return Rendered({i: values[i] for i in ticket.ids if i in values}, tuple(failed), ticket.error)
 
 
-timelines: list[Any] = []  # the running ones, each an ``agym.trace``
+timelines: list[Any] = []  # the running ones, each an ``agym.Trace``
 
 
 @contextmanager
 def mark(name: str) -> Iterator[None]:
-    """Show the block in timelines under a name; see :class:`agym.trace`.
+    """Show the block in timelines under a name; see :func:`agym.trace`.
 
     Example:
         >>> import agym

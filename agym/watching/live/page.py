@@ -6,12 +6,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Any, Self, overload
+from typing import Any, overload
 
 from agym import AsyncEnvs, Tap, envs_of
 from agym.core._system.defer_signals import Uninterrupted
 from agym.core._system.extras import require
 from agym.core._system.fork_safety import abandon_in_forks
+from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import check_count, check_seconds
 from agym.core.web.server import WebServer, bind
 from agym.core.web.settings import ServerSettings
@@ -25,16 +26,25 @@ LOG = logging.getLogger("agym.watch.http")
 LOG.addHandler(logging.NullHandler())
 
 
-class Page:
+class Page(Attached):
     """A page that shows environments in a browser; made by :func:`agym.watch`.
 
-    It is served until :meth:`close`, the end of its ``with`` block, or until the environments are
+    Example:
+        >>> import agym
+        >>> with agym.make("CartPole-v1", 4, render_mode="rgb_array") as envs:
+        ...     with agym.watch(envs) as page:
+        ...         observations, infos = envs.reset(seed=0)
+        >>> page.url, page.viewers
+        ('http://127.0.0.1:...', 0)
+
+    It is served until the end of its block, until :meth:`close`, or until the environments are
     closed.
 
     Attributes:
         url: The page's address, including the token that grants access.
     """
 
+    _is_async = False
     _thread: Thread | None = None
     _closed = False
 
@@ -126,8 +136,7 @@ class Page:
         await self._hub.close()
         await self._server.aclose()
 
-    def close(self) -> None:
-        """Stop serving; the environments stay open. Idempotent."""
+    def _finish(self) -> None:
         if self._closed or self._thread is None:
             return
         with Uninterrupted():
@@ -139,12 +148,6 @@ class Page:
         """Release the port in a forked child, which cannot serve."""
         self._listening.close()
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -161,7 +164,19 @@ def _number(name: str, value: Any, most: float) -> float:
 
 
 class AsyncPage(Page):
-    """A page on the caller's event loop; made by :func:`agym.watch`."""
+    """A page on the caller's event loop; made by :func:`agym.watch`.
+
+    Example:
+        >>> import agym
+        >>> async def main():
+        ...     async with agym.make_async("CartPole-v1", 4, render_mode="rgb_array") as envs:
+        ...         async with agym.watch(envs) as page:
+        ...             return page.url
+        >>> agym.run(main())
+        'http://127.0.0.1:...'
+    """
+
+    _is_async = True
 
     def __init__(self, tap: Tap, **options: Any) -> None:
         self._idle_task: asyncio.Task[None] | None = None
@@ -199,16 +214,7 @@ class AsyncPage(Page):
         """Wait until a key is held down in the page."""
         await self._hub.pressed.wait()
 
-    def close(self) -> None:
-        """Raise; use :meth:`aclose`.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError("this page is for async code: use `async with`, or await aclose()")
-
-    async def aclose(self) -> None:
-        """Stop serving; the environments stay open. Idempotent."""
+    async def _afinish(self) -> None:
         if self._closed:
             return
         await self._end()
@@ -216,37 +222,23 @@ class AsyncPage(Page):
             await asyncio.wait([self._idle_task])
         self._closed = True
 
-    def __enter__(self) -> Self:
-        """Raise; use ``async with``."""
-        raise UsageError("this page is for async code: use `async with agym.watch(envs)`")
-
-    async def __aenter__(self) -> Self:
-        return self
+    def _abort(self) -> None:
+        """Leave it to :meth:`aclose`, because a page cannot stop without its loop."""
 
     async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        await self._afinish()
 
 
 @overload
 def watch(
-    envs: AsyncEnvs[Any, Any],
-    port: int = ...,
-    *,
-    host: str = ...,
-    fps: float = ...,
-    share: float = ...,
+    envs: AsyncEnvs, port: int = ..., *, host: str = ..., fps: float = ..., share: float = ...,
     legend: str = ...,
-) -> AsyncPage: ...
+) -> AsyncPage: ...  # fmt: skip
 @overload
 def watch(
-    envs: Any,
-    port: int = ...,
-    *,
-    host: str = ...,
-    fps: float = ...,
-    share: float = ...,
+    envs: Any, port: int = ..., *, host: str = ..., fps: float = ..., share: float = ...,
     legend: str = ...,
-) -> Page: ...
+) -> Page: ...  # fmt: skip
 def watch(
     envs: Any,
     port: int = 0,
@@ -299,7 +291,7 @@ def watch(
         "port": port, "host": host, "fps": fps, "share": share, "legend": legend,
     }  # fmt: skip
     if any(not page._closed for page in tap.pages):
-        raise UsageError("these environments already have a page: close() that page first")
+        raise UsageError("these environments already have a page: close() it first")
     page = (AsyncPage if isinstance(envs, AsyncEnvs) else Page)(tap, **options)
     tap.pages[:] = [page]
     return page

@@ -15,17 +15,17 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agym import AsyncEnvs, Envs, Hook, Tap, envs_of
+from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import Ids, check_count, is_number, parse_env_ids
 from agym.core.protocol.typing import Array
 from agym.errors import AgymError, UsageError
-from agym.watching.video.context import EitherContext
 from agym.watching.video.movie import Movie, check_path
 from agym.watching.video.tiling import check_scale
 from agym.watching.video.tiling import mosaic as make_mosaic
@@ -63,8 +63,7 @@ def record(
         4
 
     Recording starts at once. The file is complete at the end of the block, even if the block raises
-    or is cancelled; use ``async with`` for async environments. The returned object also has all
-    methods of the environments; its ``close`` (``aclose``) closes them, too.
+    or is cancelled; use ``async with`` for async environments.
 
     A render is sent before each step, and a thread encodes the frames. At most 8 renders, or 256 MB
     of frames, wait for this thread (but always up to 2 renders). If it cannot keep up, pictures are
@@ -125,7 +124,7 @@ def record(
     else:
         paint = partial(_paint_each, labels=texts, scale=scale)
     writer = Writer([Movie(each, rate) for each in paths], paint)
-    return Recording(envs, api, tap, writer, ids, every, drop=drop)
+    return Recording(api, tap, writer, ids, every, drop=drop)
 
 
 def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
@@ -163,20 +162,18 @@ def _paint_each(
     ]
 
 
-class Recording(EitherContext, Hook):
+class Recording(Attached, Hook):
     """A video in progress; made by :func:`agym.record`.
 
     Example:
         >>> import agym, os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.gif")
         >>> with agym.make("CartPole-v1", 2, render_mode="rgb_array") as envs:
+        ...     observations, infos = envs.reset(seed=0)
         ...     with agym.record(envs, path, scale=0.25) as recording:
-        ...         observations, infos = recording.reset(seed=0)
-        ...         result = recording.step([0, 1])
+        ...         result = envs.step([0, 1])
         >>> recording.frames, recording.dropped
         (2, 0)
-
-    All other attributes are looked up in the environments.
 
     Attributes:
         dropped: Number of pictures dropped so far, because the encoding could not keep up or a
@@ -185,7 +182,6 @@ class Recording(EitherContext, Hook):
 
     def __init__(
         self,
-        envs: Any,
         api: Envs | AsyncEnvs,
         tap: Tap,
         writer: Writer,
@@ -195,8 +191,7 @@ class Recording(EitherContext, Hook):
         drop: bool,
     ) -> None:
         self.dropped = 0
-        self._envs = envs
-        self._api = api
+        self._is_async = isinstance(api, AsyncEnvs)
         self._tap = tap
         self._writer = writer
         self._drop = drop
@@ -275,28 +270,20 @@ class Recording(EitherContext, Hook):
         if not self._writer.written and self._error is not None:
             raise self._error
 
-    def finish(self) -> None:
-        """Take a last picture and finish the file; the environments stay open. Idempotent.
+    def _finish(self) -> None:
+        """Take a last picture and finish the file.
 
         Raises:
             Exception: The encoding raised it; or a render, if there is no picture at all.
         """
-        if isinstance(self._api, AsyncEnvs):
-            raise UsageError(
-                "these environments are for async code: use `async with`, or await aclose()"
-            )
         self._stop(last=True)
         for ticket in [*self._tickets.values()]:
             self._tap.wait(ticket)
         self._end()
         self._check()
 
-    def _finish(self) -> None:
-        self.finish()
-
     async def _afinish(self) -> None:
         """Finish without blocking the loop; if cancelled, finish with the pictures so far."""
-        assert isinstance(self._api, AsyncEnvs)
         self._stop(last=True)
         try:
             for ticket in [*self._tickets.values()]:
@@ -311,35 +298,5 @@ class Recording(EitherContext, Hook):
         self._stop(last=False)
         self._writer.finish()
 
-    def close(self) -> None:
-        """Finish the file and close the environments."""
-        try:
-            self.finish()
-        finally:
-            self._envs.close()
-
-    async def aclose(self) -> None:
-        """Finish the file and close the environments."""
-        try:
-            await self._afinish()
-        finally:
-            await self._envs.aclose()
-
-    # ---------------------------------------------------------------- proxy of the environments
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._envs, name)
-
-    def __len__(self) -> int:
-        return len(self._envs)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._envs[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._envs)
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._envs!r}, frames={self.frames})"
+        return f"{type(self).__name__}(frames={self.frames})"

@@ -52,12 +52,12 @@ def recording(envs: agym.Envs, folder: Path) -> Any:
 
 
 def tensorboard(envs: agym.Envs, folder: Path) -> Any:
-    return agym.TensorBoard(envs, SimpleNamespace(add_scalar=lambda *_: None))
+    return agym.tensorboard(envs, SimpleNamespace(add_scalar=lambda *_: None))
 
 
 TOOLS: dict[str, tuple[type, Callable[[agym.Envs, Path], AbstractContextManager[Any]]]] = {
     "throttle": (Throttle, throttle),
-    "trace": (agym.trace, lambda envs, folder: agym.trace(envs, folder / "run.json")),
+    "trace": (agym.Trace, lambda envs, folder: agym.trace(envs, folder / "run.json")),
     "recording": (agym.Recording, recording),
     "live page": (Camera, live_page),
     "chaos": (agym.Chaos, lambda envs, _: agym.chaos(envs, error=0.1)),

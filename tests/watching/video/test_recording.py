@@ -171,7 +171,7 @@ def test_rewards_and_observations_are_those_without_a_recording(tmp_path: Path) 
             recording = agym.record(envs, tmp_path / "a.mp4", scale=0.1) if recorded else None
             results += [envs.step([k % 2, 1])[:4] for k in range(12)]
             if recording is not None:
-                recording.finish()
+                recording.close()
         return results
 
     for ours, theirs in zip(play(recorded=True), play(recorded=False), strict=True):
@@ -224,28 +224,6 @@ async def test_the_file_is_whole_after_a_cancellation(tmp_path: Path) -> None:
             await task
         await envs.render()
     assert steps_in(decoded(path))[:2] == [[0, 0], [1, 1]]
-
-
-def test_it_stands_for_the_environments(tmp_path: Path) -> None:
-    envs = agym.record(agym.make(counters(), backend="serial"), tmp_path / "run.gif")
-    assert len(envs) == envs.num_envs == 2
-    envs.reset()
-    envs.step([0, 0])
-    assert [env.step(0)[1] for env in envs] == [1.0, 1.0]
-    assert "Envs" in repr(envs)
-    envs.close()
-    assert len(decoded(tmp_path / "run.gif")) == 3
-    with pytest.raises(agym.ClosedError):
-        envs.step([0, 0])
-
-
-async def test_it_stands_for_async_environments(tmp_path: Path) -> None:
-    inner = await agym.make_async(counters(), backend="serial")
-    envs = agym.record(inner, tmp_path / "run.gif")
-    await envs.reset()
-    await asyncio.gather(*(env.step(0) for env in envs))
-    await envs.aclose()
-    assert len(decoded(tmp_path / "run.gif")) == 2
 
 
 @pytest.mark.parametrize("setup", SETUPS)

@@ -18,8 +18,14 @@ def _refuse_await(_: object) -> NoReturn:
     )
 
 
+class _Shortener(reprlib.Repr):
+    def repr1(self, x: Any, level: int) -> str:
+        """Shorten subclasses of ``list``, too."""
+        return self.repr_list(x, level) if isinstance(x, list) else super().repr1(x, level)
+
+
 # How much of each field ``repr`` shows. All values of many environments would fill a page.
-_SHORT = reprlib.Repr()
+_SHORT = _Shortener()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
 _SHORT.maxother = _SHORT.maxstring = 400
 _MAX_SHOWN = 32
