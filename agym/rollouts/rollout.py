@@ -22,12 +22,13 @@ from typing import Any, Generic, Literal, NamedTuple, overload
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from agym import AsyncEnvs, Envs
 from agym.core.protocol.arguments import is_integer
 from agym.core.protocol.space_layout import Layout
-from agym.core.protocol.typing import Array, Observations
+from agym.core.protocol.typing import Observations
 from agym.errors import Fault, UsageError, UsageTypeError
 from agym.rollouts.batched import BatchedPolicy
 
@@ -78,13 +79,13 @@ class Rollout(NamedTuple, Generic[Observations, ActionsTaken]):
 
     observations: Observations
     actions: ActionsTaken
-    rewards: Array
-    terminated: Array
-    truncated: Array
-    valid: Array
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
     last_observations: Observations
-    episode_returns: Array
-    episode_lengths: Array
+    episode_returns: NDArray[np.float64]
+    episode_lengths: NDArray[np.int64]
     groups: int
 
 

@@ -93,7 +93,7 @@ async def test_async_with_is_for_async_environments(name: str, tmp_path: Path) -
             assert (tmp_path / FILES[name]).stat().st_size > 10
         await thing.aclose()
         await envs.step([0, 0])
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012
+        with pytest.raises(ZeroDivisionError):
             async with attach(envs, tmp_path):
                 raise ZeroDivisionError
         assert not envs.tap.hooks

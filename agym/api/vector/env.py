@@ -20,6 +20,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, iterate
+from numpy.typing import NDArray
 
 from agym.api.base import is_own
 from agym.api.options.build import build
@@ -42,7 +43,6 @@ from agym.core.engine.stats import Stats
 from agym.core.hosts.factories import LooseSpaceFactory
 from agym.core.protocol.infos.vector_infos import VectorInfos
 from agym.core.protocol.messages.operations import Call, Render
-from agym.core.protocol.typing import Array
 from agym.errors import (
     AgymErrorGroup,
     EnvError,
@@ -54,7 +54,7 @@ from agym.errors import (
 
 T = TypeVar("T")
 Infos = dict[str, Any]
-Steps = tuple[Any, Array, Array, Array, Infos]
+Steps = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Infos]
 
 HOW_TO_DIFFER = (
     "Here the sub-environments observation spaces are not equivalent. If this is intentional,"

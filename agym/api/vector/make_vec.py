@@ -20,6 +20,7 @@ from agym.api.options.options import (
 )
 from agym.api.vector.env import AgymVectorEnv
 from agym.core.protocol.arguments import check_count
+from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 
 
@@ -37,7 +38,7 @@ def make_vec(
     on_fault: OnFault = "raise",
     rate_limit: float | None = None,
     **env_kwargs: Any,
-) -> VectorEnv[Any, Any, Any]:
+) -> VectorEnv[Any, Any, Array]:
     """Make environments as a ``gymnasium.vector.VectorEnv``.
 
     Example:
@@ -72,7 +73,7 @@ def make_vec(
     if options.needs_no_engine and same_games(env, env_kwargs):
         check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=True)
         count = 1 if num_envs is None else check_count("num_envs", num_envs)
-        envs: VectorEnv[Any, Any, Any] = gymnasium.make_vec(
+        envs: VectorEnv[Any, Any, Array] = gymnasium.make_vec(
             find_spec(env), count, "vector_entry_point",
             autoreset_mode=options.autoreset_mode, **env_kwargs,
         )  # fmt: skip

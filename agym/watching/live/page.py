@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 from agym import AsyncEnvs, Tap, envs_of
 from agym.core._system.defer_signals import Uninterrupted
@@ -229,6 +229,12 @@ class AsyncPage(Page):
         await self._afinish()
 
 
+class NotAsync(Protocol):
+    """What :func:`watch` shows with a :class:`Page`; :class:`AsyncEnvs` have no ``close``."""
+
+    def close(self) -> object: ...
+
+
 @overload
 def watch(
     envs: AsyncEnvs, port: int = ..., *, host: str = ..., fps: float = ..., share: float = ...,
@@ -236,7 +242,7 @@ def watch(
 ) -> AsyncPage: ...  # fmt: skip
 @overload
 def watch(
-    envs: Any, port: int = ..., *, host: str = ..., fps: float = ..., share: float = ...,
+    envs: NotAsync, port: int = ..., *, host: str = ..., fps: float = ..., share: float = ...,
     legend: str = ...,
 ) -> Page: ...  # fmt: skip
 def watch(

@@ -26,3 +26,24 @@ def test_a_list_that_is_asked_for_an_array_says_how_to_get_one(name: str) -> Non
             _ = values.nothing
         assert type(copy.deepcopy(values)) is type(pickle.loads(pickle.dumps(values))) is list
     np.testing.assert_array_equal(np.asarray(result.rewards), [1.0, 1.0])
+
+
+def test_a_result_of_many_lists_is_printed_in_short() -> None:
+    with agym.make("CartPole-v1", 64) as envs:
+        envs.reset(seed=0)
+        shown = repr(envs.step([0] * 64))
+    assert "rewards=[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, ...]" in shown
+    assert len(shown) < 2000
+
+
+def test_such_a_list_is_a_list_otherwise() -> None:
+    with agym.make("CartPole-v1", 3) as envs:
+        envs.reset(seed=0)
+        rewards = envs.step([0, 1, 0]).rewards
+    assert rewards == [1.0, 1.0, 1.0]
+    assert repr(rewards) == "[1.0, 1.0, 1.0]"
+    assert type(rewards[:2]) is type(rewards + [0.0]) is type(rewards.copy()) is list
+    rewards.append(2.0)
+    assert sum(rewards) == 5.0
+    with pytest.raises(AttributeError):
+        rewards.note = "as of a list"  # type: ignore[attr-defined]

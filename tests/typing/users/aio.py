@@ -142,10 +142,3 @@ async def mistakes(
     print(number)
     agym.run(program)  # type: ignore[arg-type]
     agym.make_async("CartPole-v1", 8, "process")  # type: ignore[call-overload]
-
-
-async def outputs() -> None:
-    async with agym.make_async("CartPole-v1", 2) as envs:
-        assert_type((await envs.step([0, 1])).rewards, npt.NDArray[np.float64])
-    async with agym.make_async("CartPole-v1", 2, output="list") as listing:
-        assert_type((await listing.recv()).terminated, list[bool])

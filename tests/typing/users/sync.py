@@ -109,19 +109,3 @@ def mistakes(envs: agym.Envs[Floats, Ints], env: agym.EnvHandle[Floats, int]) ->
     agym.make("CartPole-v1", output="tensor")  # type: ignore[call-overload]
     agym.make("CartPole-v1", workers="all")  # type: ignore[call-overload]
     agym.make(3)  # type: ignore[call-overload]
-
-
-def outputs() -> None:
-    lists = agym.make("CartPole-v1", 2).step([0, 1])
-    assert_type(lists, agym.StepResult[list[Any], list[float], list[bool]])
-    arrays = agym.make("CartPole-v1", 2, output="array").step([0, 1])
-    assert_type(arrays.rewards, npt.NDArray[np.float64])
-    assert_type(arrays.terminated, npt.NDArray[np.bool_])
-    assert_type(arrays.observations, npt.NDArray[Any])
-    tensors = agym.make("CartPole-v1", 2, output="torch").step([0, 1])
-    print(tensors.rewards.sum(), tensors.terminated.any())
-    lists.rewards.sum()  # type: ignore[attr-defined]
-    nested: agym.Envs[dict[str, Floats], Ints] = agym.make("Nested-v0", 2, output="array")
-    assert_type(nested.reset().observations, dict[str, Floats])
-    for batch in agym.make("CartPole-v1", output="array").as_completed():
-        assert_type(batch.rewards, npt.NDArray[np.float64])
