@@ -42,7 +42,7 @@ def test_such_a_list_is_a_list_otherwise() -> None:
         rewards = envs.step([0, 1, 0]).rewards
     assert rewards == [1.0, 1.0, 1.0]
     assert repr(rewards) == "[1.0, 1.0, 1.0]"
-    assert type(rewards[:2]) is type(rewards + [0.0]) is type(rewards.copy()) is list
+    assert type(rewards[:2]) is type(rewards * 2) is type(rewards.copy()) is list
     rewards.append(2.0)
     assert sum(rewards) == 5.0
     with pytest.raises(AttributeError):
