@@ -11,7 +11,6 @@ from gymnasium import Env
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-import agym
 from agym.core.hosts.episode import AFTER_END, Episode, EpisodeRule, Phase
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
