@@ -263,6 +263,7 @@ class _Scripted:
         *,
         length: int = 3,
         truncates: bool = False,
+        reuses_array: bool = True,
     ) -> None:
         """Make an environment.
 
@@ -271,8 +272,10 @@ class _Scripted:
             number: The environment's index in the script.
             length: Steps of an episode; ``options={"length": 5}`` of a reset changes it.
             truncates: Whether episodes are truncated instead of terminated.
+            reuses_array: Whether all observations are one array, which each operation overwrites.
         """
         self.script = script
+        self.row = np.zeros(4) if reuses_array else None
         self.number = number
         self.length = length
         self.truncates = truncates
@@ -321,7 +324,10 @@ class _Scripted:
 
     def _observe(self, action: int, act: str | None) -> Any:
         row = [self.draw, self.episode, self.now, action]
-        return np.array(row[:3] if act == "misfit" else row)
+        if self.row is None or act == "misfit":
+            return np.array(row[:3] if act == "misfit" else row)
+        self.row[:] = row
+        return self.row
 
     async def _act(self, operation: str) -> str | None:
         """Perform the act of an operation, if the script has one; return it."""
@@ -418,5 +424,7 @@ def scripted_vector_env(
     num_envs: int, *, autoreset_mode: AutoresetMode, **options: Any
 ) -> SyncVectorEnv:
     """Return :class:`ScriptedEnv` environments as one ``VectorEnv``."""
+    # Gymnasium does not copy final observations.
+    options["reuses_array"] = False
     factories = [partial(ScriptedEnv, None, i, **options) for i in range(num_envs)]
     return SyncVectorEnv(factories, autoreset_mode=autoreset_mode)

@@ -42,6 +42,30 @@ def an_environment_that_raises_spoils_no_other(world: World) -> None:
 
 
 @law("single")
+def an_error_tells_the_episode_and_the_step(world: World) -> None:
+    """They are those of ``serial``, also in an automatic reset."""
+
+    def fail(envs: Any) -> None:
+        for _ in range(3):
+            envs.step([0, 0])
+        envs.reset(seed=8)
+
+    def errors(world: World) -> list[dict[str, Any]]:
+        found = []
+        with world.open(2, length=2) as envs:
+            for operation in ("step", "reset"):
+                envs.reset(seed=3)
+                envs.script.set(1, operation, "raise")
+                with pytest.raises(EnvError) as caught:
+                    fail(envs)
+                found.append(caught.value)
+        names = ("env_id", "operation", "seed", "episode", "step")
+        return [{name: getattr(error, name) for name in names} for error in found]
+
+    assert errors(world) == errors(world.serial)
+
+
+@law("single")
 def failures_of_one_call_are_one_group(world: World) -> None:
     """The errors of the group name their environments, in order."""
     with world.open(4) as envs:

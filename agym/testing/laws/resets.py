@@ -40,6 +40,7 @@ def a_partial_reset_leaves_others_alone(world: World) -> None:
         envs.reset(seed=0)
         last = envs.step([1, 2, 3, 4]).observations
         observations, infos = envs.reset(env_ids=[2, 0])
+        assert last[:, 2:].tolist() == [[1, 1], [1, 2], [1, 3], [1, 4]]
         np.testing.assert_array_equal(observations[[1, 3]], last[[1, 3]])
         assert observations[[0, 2], 1:].tolist() == [[2, 0, -1]] * 2
         assert [bool(info) for info in infos] == [True, False, True, False]
@@ -63,15 +64,59 @@ def a_reset_mask_selects_as_ids_do(world: World) -> None:
 
 
 @law("single")
+def seeds_of_a_partial_reset_follow_the_ids(world: World) -> None:
+    """A list has a seed for each id; with a mask, it has one for each environment."""
+    with world.open(4) as envs:
+        mask = np.array([False, True, True, True])
+        options = {"reset_mask": mask, "note": 1}
+        envs.reset()
+        by_ids = envs.reset(seed=[30, None, 10], env_ids=[3, 2, 1]).infos
+        by_mask = envs.reset(seed=[99, 10, None, 30], options=options).infos
+        for infos in (by_ids, by_mask):
+            assert [info.get("seed", "no reset") for info in infos] == ["no reset", 10, None, 30]
+        assert [info["options"] for info in by_mask[1:]] == [{"note": 1}] * 3
+        assert options["reset_mask"] is mask
+        by_number = envs.reset(seed=40, env_ids=[3, 1]).infos
+        assert [info.get("seed") for info in by_number] == [None, 41, None, 43]
+
+
+@law("single")
 def options_of_a_reset_apply_until_the_next(world: World) -> None:
-    """Each environment gets the options, also at its automatic resets."""
+    """Automatic resets pass the options again, but not the seed."""
     with world.open(2) as envs:
-        infos = envs.reset(seed=0, options={"length": 1}).infos
-        assert [info["options"] for info in infos] == [{"length": 1}] * 2
-        if world.autoreset != "disabled":
-            envs.step([0, 0])
-            info = envs.step([0, 0]).infos[0]
-            assert info["options"] == {"length": 1}
+        options: Any = {"length": 1, "nested": {"a": [1]}}
+        infos = envs.reset(seed=0, options=options).infos
+        assert [info["options"] for info in infos] == [options] * 2
+        random = np.random.default_rng(0)
+        assert infos[0]["draw"] == random.random()
+        for expected in (options, None):
+            steps = [envs.step([0, 0]).infos[0] for _ in range(4)]
+            starts = [info for info in steps if "options" in info]
+            assert len(starts) == {"next_step": 2, "same_step": 4, "disabled": 0}[world.autoreset]
+            for info in starts:
+                assert (info["seed"], info["options"]) == (None, expected)
+                assert info["draw"] == random.random()
+            info = envs.reset().infos[0]
+            assert (info["options"], info["draw"]) == (None, random.random())
+
+
+@law("single")
+def a_reset_after_the_end_is_the_only_one(world: World) -> None:
+    """An environment that the caller resets steps next; others go on as their mode says."""
+    with world.open(3, length=1) as envs:
+        envs.reset()
+        envs.reset(env_ids=[2], options={"length": 9})
+        envs.step([0] * 3)
+        start = 3 if world.autoreset == "same_step" else 2
+        observations = envs.reset(env_ids=[1], options={"length": 9}).observations
+        assert observations[1, 1:].tolist() == [start, 0, -1]
+        first = {"next_step": [2, 0, -1], "same_step": [3, 0, -1], "disabled": [1, 1, 0]}
+        rows = [first[world.autoreset], [start, 1, 7], [2, 2, 7]]
+        assert envs.step([7] * 3).observations[:, 1:].tolist() == rows
+        assert envs.get_attr("episode") == [row[0] for row in rows]
+        observations = envs.reset(options={"length": 9}).observations
+        assert observations[:, 1:].tolist() == [[row[0] + 1, 0, -1] for row in rows]
+        assert envs.step([7] * 3).observations[:, 2].tolist() == [1] * 3
 
 
 @law("next_step")
@@ -108,17 +153,24 @@ def same_step_resets_in_the_step_that_ends_the_episode(world: World) -> None:
 @law("disabled", "single")
 def a_finished_environment_holds_still(world: World) -> None:
     """With ``disabled``, steps repeat the last observation and flags, without a reward."""
-    with world.open(2, length=2) as envs:
-        envs.reset(seed=0)
-        envs.step([5, 5])
-        last = envs.step([5, 5])
-        still = envs.step([7, 7])
-        np.testing.assert_array_equal(still.observations, last.observations)
-        np.testing.assert_array_equal(still.terminated, last.terminated)
-        assert still.rewards.tolist() == [0, 0]
-        assert still.infos == [{}, {}]
-        envs.reset(env_ids=[1])
-        assert envs.step([7, 7]).observations[:, 2].tolist() == [2, 1]
+    for truncates in (False, True):
+        with world.open(3, length=2, truncates=truncates) as envs:
+            envs.reset(seed=0)
+            envs.reset(env_ids=[1], options={"length": 4})
+            envs.step([5] * 3)
+            last = envs.step([5] * 3)
+            flags = last.truncated if truncates else last.terminated
+            assert flags.tolist() == [True, False, True]
+            for k in (3, 4, 5):
+                still = envs.step([7] * 3)
+                for now, before in zip(still[:4], last[:4], strict=True):
+                    expected = np.zeros(2) if now is still.rewards else before[[0, 2]]
+                    np.testing.assert_array_equal(now[[0, 2]], expected)
+                assert still.infos[::2] == [{}, {}]
+                assert still.observations[1, 2] == min(k, 4)
+            assert envs.get_attr("now") == [2, 4, 2]
+            envs.reset(env_ids=[0])
+            assert envs.step([7] * 3).observations[:, 2].tolist() == [1, 4, 2]
 
 
 @law()

@@ -9,27 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import agym
 from agym.backends import Asyncio
 from agym.core.engine import life
+from agym.testing import World
 from tests.support.backends import FORK, with_own
+from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import (
     AsyncRaises,
     AsyncTally,
     Busy,
     Crowd,
-    Doored,
-    Doors,
     Gives,
     Keeper,
     Parrot,
     Stubborn,
     Where,
 )
-from tests.support.envs.faulty_envs import ABRUPT, Raises
-from tests.support.envs.gated_envs import AsyncGated, Gates, try_gate
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience
@@ -40,7 +37,6 @@ SETUPS = [
     pytest.param({**FORKED, "workers": 2}, id="process"),
 ]
 everywhere = pytest.mark.parametrize("setup", SETUPS)
-each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 
 OBJECTS: list[Any] = [
     "text",
@@ -57,12 +53,12 @@ OBJECTS: list[Any] = [
 ]
 
 
-# ---------------------------------------------------------------- what they give and take
+# ---------------------------------------------------------------- observations and actions
 
 
 @everywhere
 @pytest.mark.parametrize("thing", OBJECTS, ids=[type(thing).__name__ for thing in OBJECTS])
-def test_objects_travel_unharmed(setup: dict[str, Any], thing: Any) -> None:
+def test_observations_and_actions_may_be_any_objects(setup: dict[str, Any], thing: Any) -> None:
     with agym.make(partial(Parrot, thing), 3, **setup) as envs:
         observations, _ = envs.reset()
         result = envs.step([thing, "other", thing])
@@ -78,24 +74,7 @@ def test_objects_travel_unharmed(setup: dict[str, Any], thing: Any) -> None:
         assert result.rewards == [0.5] * 3
 
 
-@everywhere
-def test_text_and_nested_spaces(setup: dict[str, Any]) -> None:
-    space = spaces.Dict({"say": spaces.Text(99), "mood": spaces.Box(0, 1, (2,))})
-    with agym.make(partial(Spoken, space), 2, **setup, output="array") as envs:
-        envs.reset()
-        result = envs.step([{"say": word, "mood": np.ones(2)} for word in ("hi", "ho")])
-        assert result.observations["say"] == ("hi", "ho")
-        assert result.observations["mood"].tolist() == [[1, 1], [1, 1]]
-        assert result.observations["mood"].dtype == np.float32
-
-
-class Spoken(Parrot):
-    def __init__(self, space: Any) -> None:
-        super().__init__({"say": "", "mood": np.zeros(2, np.float32)})
-        self.observation_space = self.action_space = space
-
-
-async def test_observations_that_cannot_be_copied() -> None:
+async def test_observations_may_be_objects_that_cannot_be_copied() -> None:
     """An environment on the caller's loop may observe a page, a connection, a lock."""
     lock = threading.Lock()
     async with agym.make_async(partial(Parrot, lock), 2, backend="asyncio") as envs:
@@ -104,8 +83,8 @@ async def test_observations_that_cannot_be_copied() -> None:
 
 
 @everywhere
-async def test_little_is_needed(setup: dict[str, Any]) -> None:
-    """No spaces, no render, no close; methods of both kinds can be called."""
+async def test_spaces_render_and_close_are_optional(setup: dict[str, Any]) -> None:
+    """Coroutine methods and plain methods can be called."""
     async with agym.make_async(Parrot, 2, **setup) as envs:
         await envs.reset()
         await envs.step(["a", "b"])
@@ -122,52 +101,44 @@ async def test_little_is_needed(setup: dict[str, Any]) -> None:
         assert [*(await envs.step(["c", "d"])).observations] == ["c", "d"]
 
 
-# ---------------------------------------------------------------- where they belong
+# ---------------------------------------------------------------- backends and loops
 
 
-@pytest.mark.parametrize("backend", ["serial", "thread"])
-def test_coroutine_environments_elsewhere(backend: str) -> None:
-    with pytest.raises(agym.UsageError, match="backend='asyncio'") as caught:
-        agym.make(Parrot, 2, backend=backend)
-    assert "Parrot" in str(caught.value)
-    assert "backend='process'" in str(caught.value)
+@pytest.mark.parametrize(
+    ("env", "backend", "advice"),
+    [(Parrot, "serial", "asyncio"), (Parrot, "thread", "process"), (Tally, "asyncio", "thread")],
+)
+def test_a_backend_refuses_the_other_kind_of_environment(
+    env: Any, backend: str, advice: str
+) -> None:
+    with pytest.raises(agym.UsageError, match=f"{env.__name__}.*backend='{advice}'"):
+        agym.make(env, 2, backend=backend)
 
 
-def test_other_environments_on_a_loop() -> None:
-    with pytest.raises(agym.UsageError, match="backend='thread'") as caught:
-        agym.make(Tally, 2, backend="asyncio")
-    assert "Tally" in str(caught.value)
-
-
-def test_a_class_of_them_finds_its_backend() -> None:
+def test_coroutine_environments_find_their_backend() -> None:
     with agym.make(Parrot, 2) as envs:
         assert "asyncio" in repr(envs)
 
 
-async def test_on_the_callers_loop() -> None:
-    setups: list[tuple[str, int, int]] = []
-    async with agym.make_async(partial(Where, setups), 2, backend="asyncio") as envs:
+async def test_each_environment_stays_on_one_loop() -> None:
+    """That is the caller's loop, or with the sync API a private loop in a thread of its own."""
+    calls = [what for what in ("made", "reset", "step", "render", "close") for _ in range(2)]
+    here = id(asyncio.get_running_loop()), threading.get_ident()
+    places: list[tuple[str, int, int]] = []
+    async with agym.make_async(partial(Where, places), 2, backend="asyncio") as envs:
         await envs.reset()
         await envs.step([0, 0])
         await envs.render()
-    assert [what for what, *_ in setups] == [
-        what for what in ("made", "reset", "step", "render", "close") for _ in range(2)
-    ]
-    here = id(asyncio.get_running_loop()), threading.get_ident()
-    assert {tuple(setup) for _, *setup in setups} == {here}
-
-
-async def test_on_a_private_loop() -> None:
-    """Under the sync API, also inside a running loop."""
-    setups: list[tuple[str, int, int]] = []
-    with agym.make(partial(Where, setups), 2, backend="asyncio") as envs:
-        envs.reset()
-        envs.step([0, 0])
-        envs.render()
-    assert len(setups) == 10
-    ((loop, thread),) = {tuple(setup) for _, *setup in setups}
-    assert loop != id(asyncio.get_running_loop())
-    assert thread != threading.get_ident()
+    assert places == [(what, *here) for what in calls]
+    places.clear()
+    with agym.make(partial(Where, places), 2, backend="asyncio") as sync_envs:
+        sync_envs.reset()
+        sync_envs.step([0, 0])
+        sync_envs.render()
+    assert [what for what, *_ in places] == calls
+    ((loop, thread),) = {(loop, thread) for _, loop, thread in places}
+    assert loop != here[0]
+    assert thread != here[1]
 
 
 @pytest.mark.full
@@ -190,94 +161,24 @@ def test_opened_in_one_loop_and_used_in_the_next(limit: int | None) -> None:
             last.run(envs.aclose())
 
 
-# ---------------------------------------------------------------- equal to serial
+# ---------------------------------------------------------------- errors
 
 
 @everywhere
-@each_mode
-def test_equal_to_serial(setup: dict[str, Any], mode: str) -> None:
-    lengths = [1, 2, 3]
-    ours_made = [partial(AsyncTally, Tally, k, truncates=k == 2) for k in lengths]
-    theirs_made = [partial(Tally, k, truncates=k == 2) for k in lengths]
-    options: dict[str, Any] = {"autoreset": mode, "output": "array"}
-    with (
-        agym.make(ours_made, **setup, **options) as ours,
-        agym.make(theirs_made, **options) as theirs,
-    ):
-        first = [e.reset(seed=5, options={"note": 1}) for e in (ours, theirs)]
-        assert same(*first)
-        for k in range(8):
-            assert same(ours.step([k] * 3), theirs.step([k] * 3))
-            assert same(ours.render(), theirs.render())
-            if k == 4:
-                some = [e.reset(seed=9, env_ids=[1]) for e in (ours, theirs)]
-                assert same(*some)
-
-
-@everywhere
-@each_mode
-@pytest.mark.parametrize("where", ["reset", "step"])
-def test_errors_equal_those_of_serial(setup: dict[str, Any], mode: str, where: str) -> None:
-    """In every operation, and in the reset that follows an episode by itself."""
-    told = []
-    for env, at in ((AsyncRaises, setup), (Raises, {"backend": "serial"})):
-        errors: list[Any] = []
-        with agym.make(partial(env, where, "plain", 1), 2, **at, autoreset=mode) as envs:
-            envs.reset(seed=3, options={"well": True}) if where == "step" else None
-            envs.set_attr("where", ["nowhere", "nowhere"])
-            envs.reset(seed=3)
-            envs.set_attr("where", ["nowhere", where])
-            for _ in range(2):
-                try:
-                    envs.step([0, 9])
-                except agym.EnvError as error:
-                    errors.append((error.env_id, error.operation, error.seed, error.episode))
-                    envs.set_attr("where", ["nowhere", "nowhere"])
-                    envs.reset()
-        told.append(errors)
-    assert told[0] == told[1]
-
-
-@everywhere
-@pytest.mark.parametrize("where", ["make", "reset", "step", "render", "close"])
-def test_exceptions(setup: dict[str, Any], where: str) -> None:
-    factories = [AsyncTally, partial(AsyncRaises, where), AsyncTally]
-
-    def go() -> None:
-        with agym.make(factories, **setup) as envs:
-            envs.reset()
-            envs.step([0, 9, 0])
-            envs.render()
-
-    with pytest.raises(agym.EnvError, match="environment 1") as caught:
-        go()
-    assert (caught.value.env_id, caught.value.operation) == (1, where)
-    assert "boom" in str(caught.value)
-
-
-@everywhere
-@pytest.mark.parametrize("api", ["sync", "async"])
-def test_one_that_is_no_exception(setup: dict[str, Any], api: str) -> None:
-    """A BaseException is the environment's failure too, and nobody waits for ever."""
+@pytest.mark.parametrize("api", APIS)
+def test_a_base_exception_is_an_error_of_its_environment(setup: dict[str, Any], api: str) -> None:
+    """It ends neither the event loop nor the worker."""
     factories = [AsyncTally, partial(AsyncRaises, "step", "abrupt"), AsyncTally]
-    assert "abrupt" in ABRUPT
-
-    async def main() -> None:
-        async with agym.make_async(factories, **setup, timeout=patience()) as envs:
-            await envs.reset()
-            await envs.step([0, 9, 0])
-
-    def go() -> None:
-        with agym.make(factories, **setup, timeout=patience()) as envs:
-            envs.reset()
+    with opened(api, factories, **setup, timeout=patience()) as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError, match="environment 1 raised in step: Abrupt"):
             envs.step([0, 9, 0])
-
-    with pytest.raises(agym.EnvError, match="environment 1 raised in step: Abrupt"):
-        go() if api == "sync" else asyncio.run(main())
+        envs.reset()
+        envs.step([0, 0, 0])
 
 
 @everywhere
-async def test_one_that_cancels_itself(setup: dict[str, Any]) -> None:
+async def test_an_environment_may_cancel_itself(setup: dict[str, Any]) -> None:
     async with agym.make_async(Gives, 3, **setup) as envs:
         await envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1 raised in step: CancelledError"):
@@ -286,12 +187,12 @@ async def test_one_that_cancels_itself(setup: dict[str, Any]) -> None:
         assert (await envs.step([5, 6, 7])).observations[:, 1:].tolist() == [[2, 5], [1, 6], [2, 7]]
 
 
-# ---------------------------------------------------------------- side by side
+# ---------------------------------------------------------------- concurrency and closing
 
 
 @everywhere
 @pytest.mark.parametrize("limit", [None, 1, 3])
-def test_how_many_are_busy(setup: dict[str, Any], limit: int | None) -> None:
+def test_concurrency_is_limited(setup: dict[str, Any], limit: int | None) -> None:
     options = {**with_own(setup, max_concurrency=limit), "workers": 1}
     crowd = Crowd()
     factories = [partial(Busy, crowd) for _ in range(6)]  # packed together, they share it there too
@@ -303,34 +204,39 @@ def test_how_many_are_busy(setup: dict[str, Any], limit: int | None) -> None:
         assert set(envs.call("most")) == {limit or 6}
 
 
-async def test_those_of_a_worker_do_not_wait_for_each_other() -> None:
-    doors = Doors()
-    factories = [partial(Doored, doors, i) for i in range(3)]
-    async with agym.make_async(factories, **FORKED, workers=1, autoreset="disabled") as envs:
-        await envs.reset()
-        envs.send([1, 1, 2])
-        assert (await envs.recv()).env_ids.tolist() == [2]
+def test_environments_of_one_worker_wait_at_the_same_time() -> None:
+    with World(FORK, kind="coroutine", workers=1).open(3) as envs:
+        envs.reset()
+        for i in (0, 1):
+            envs.script.set(i, "step", "wait")
+        envs.send([1, 1, 1])
+        assert envs.recv().env_ids.tolist() == [2]
         for i in (1, 0):
-            await envs[2].call("open_door", i)
-            assert (await envs.recv()).env_ids.tolist() == [i]
+            envs.open_gate(i)
+            assert envs.recv().env_ids.tolist() == [i]
 
 
-@everywhere
-async def test_closing_while_steps_wait(setup: dict[str, Any], gates: Gates) -> None:
-    """They are cancelled: nobody has to let them go."""
-    envs = await agym.make_async([partial(AsyncGated, path) for path in gates.paths], **setup)
-    await envs.reset()
-    step = envs.step([1, 0, 1])
-    behind = envs.reset()
-    waiting = asyncio.create_task(asyncio.wait_for(step, patience(6)))
-    await asyncio.sleep(0)
-    await envs.aclose()
-    for pending in (waiting, step, behind):
-        with pytest.raises(agym.ClosedError, match="closed"):
-            await pending
+@pytest.mark.parametrize("backend", ["asyncio", FORK], ids=["asyncio", "process"])
+def test_closing_cancels_steps_that_wait(backend: Any) -> None:
+    """No gate has to be opened."""
+    with World(backend, "async", kind="coroutine", workers=2).open(3) as player:
+        player.reset()
+        for i in (0, 2):
+            player.script.set(i, "step", "wait")
+
+        async def run(envs: Any) -> None:
+            step, reset = envs.step([1, 0, 1]), envs.reset()
+            waiting = asyncio.create_task(asyncio.wait_for(step, patience(6)))
+            await asyncio.sleep(0)
+            await envs.aclose()
+            for pending in (waiting, step, reset):
+                with pytest.raises(agym.ClosedError, match="closed"):
+                    await pending
+
+        player.run(run(player.envs))
 
 
-async def test_what_is_closed_is_cancelled_first() -> None:
+async def test_a_step_is_cancelled_before_its_environment_is_closed() -> None:
     keeper = Keeper()
     async with agym.make_async(keeper.factories(2), backend="asyncio") as envs:
         await envs.reset()
@@ -342,7 +248,9 @@ async def test_what_is_closed_is_cancelled_first() -> None:
     ] * 2
 
 
-def test_one_that_will_not_be_cancelled_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_ignores_its_cancellation_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Closing ends all the same, under the API that cannot leave it on the caller's loop."""
     monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.2),) * 3)
     let_go = threading.Event()
@@ -365,24 +273,3 @@ def test_one_that_will_not_be_cancelled_is_given_up(monkeypatch: pytest.MonkeyPa
     for one in [t for t in threading.enumerate() if t.name.startswith("agym-")]:
         one.join(patience())
     assert ended
-
-
-@pytest.mark.parametrize("setup", [{"backend": "thread"}, {**FORKED, "workers": 3}])
-async def test_the_loop_turns_beside_a_step(setup: dict[str, Any], gates: Gates) -> None:
-    ticks = 0
-
-    async def tick() -> None:
-        nonlocal ticks
-        for _ in range(500):
-            ticks += 1
-            await asyncio.sleep(0)
-        for path in gates.paths:
-            while not try_gate(path):  # noqa: ASYNC110
-                await asyncio.sleep(0)
-
-    async with agym.make_async(gates.factories, **setup) as envs:
-        await envs.reset()
-        ticking = asyncio.create_task(tick())
-        await envs.step([1, 1, 1])  # nobody opens the gates but the ticks
-        assert ticks == 500
-        await ticking

@@ -1,8 +1,7 @@
-"""Environments on threads: one thread for life, given up when it hangs."""
+"""Environments on threads: each stays on one thread, which is abandoned when it hangs."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from functools import partial
@@ -14,6 +13,9 @@ import agym
 from agym.core.backends.outbox import Outbox
 from agym.core.engine import life
 from agym.core.protocol.messages.operations import CLOSE
+from agym.testing import World
+from agym.testing.worlds import Api
+from tests.support.drivers import APIS
 from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gated, Gates
@@ -50,7 +52,7 @@ class Threaded(Tally):
 
 
 @pytest.mark.parametrize("workers", [None, 2])
-def test_one_thread_for_life(workers: int | None) -> None:
+def test_each_environment_stays_on_one_thread(workers: int | None) -> None:
     notes: list[list[tuple[str, int]]] = [[] for _ in range(4)]
     factories = [partial(Threaded, some) for some in notes]
     with agym.make(factories, backend="thread", workers=workers) as envs:
@@ -67,57 +69,32 @@ def test_one_thread_for_life(workers: int | None) -> None:
     assert threading.get_ident() not in threads
 
 
-class Hangs(Tally):
-    """Hangs in a step with action 1, and logs that it was closed."""
-
-    def __init__(self, let_go: threading.Event, closed: list[int], number: int) -> None:
-        super().__init__(1000)
-        self.let_go, self.closed, self.number = let_go, closed, number
-
-    def step(self, action: Any) -> Any:
-        if action == 1:
-            self.let_go.wait()
-        return super().step(action)
-
-    def close(self) -> None:
-        self.closed.append(self.number)
-
-
 @pytest.mark.once
-@pytest.mark.parametrize("api", ["sync", "async"])
-def test_a_thread_that_hangs_is_given_up(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("api", APIS)
+def test_closing_abandons_a_thread_that_hangs(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread closes its environment when it comes back."""
     monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.2),) * 3)
-    let_go = threading.Event()
-    closed: list[int] = []
-    factories = [partial(Hangs, let_go, closed, i) for i in range(3)]
-
-    async def main() -> None:
-        async with agym.make_async(factories, backend="thread") as envs:
-            await envs.reset()
-            envs.step([0, 1, 0])
-
-    def go() -> None:
-        with agym.make(factories, backend="thread") as envs:
-            envs.reset()
-            envs.send([0, 1, 0])
-
-    go() if api == "sync" else asyncio.run(main())
-    assert sorted(closed) == [0, 2]
-    let_go.set()
-    for thread in [t for t in threading.enumerate() if t.name == "agym-1"]:
+    with World("thread", api).open(3) as envs:
+        envs.reset()
+        envs.script.set(1, "step", "wait")
+        envs.send([0, 1, 0])
+        envs.close()
+        assert envs.script.closed() == [0, 2]
+        (thread,) = [thread for thread in threading.enumerate() if thread.name == "agym-1"]
+        envs.script.open(1)
         thread.join(patience())
-    assert sorted(closed) == [0, 1, 2]  # by its own thread, late
+        assert envs.script.closed() == [0, 1, 2]
 
 
 class Flickers(list[int]):
-    """The marker of a thread that comes back just as its marker is read."""
+    """The marker of a thread that returns while its marker is read."""
 
     def __getitem__(self, index: Any) -> Any:
         mark, self[0] = super().__getitem__(index), 0
         return mark
 
 
-def test_the_environment_that_hung_is_named_though_it_comes_back(gates: Gates) -> None:
+def test_an_environment_that_hung_is_named_although_it_returns(gates: Gates) -> None:
     factories = [partial(Gated, path) for path in gates.paths]
     limit: Any = {"timeout": deadline(0.5), "on_fault": "restart"}
     with agym.make(factories, backend="thread", workers=1, **limit) as envs:
@@ -132,8 +109,8 @@ def test_the_environment_that_hung_is_named_though_it_comes_back(gates: Gates) -
         worker.thread.join(patience())
 
 
-def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the thread is interrupted just before it tells."""
+def test_an_error_of_close_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is interrupted just before it reports the error."""
     put = Outbox.put
 
     def slow_put(self: Outbox, port: Any, item: Any) -> None:
@@ -146,13 +123,3 @@ def test_what_a_thread_raises_in_close_is_not_missed(monkeypatch: pytest.MonkeyP
         envs = agym.make(partial(env, "close"), 1, backend=backend)
         with pytest.raises(agym.EnvError, match="raised in close"):
             envs.close()
-
-
-def test_threads_wait_side_by_side(gates: Gates) -> None:
-    """All of them stand at their gates at the same time."""
-    with agym.make([partial(Gated, path) for path in gates.paths], backend="thread") as envs:
-        envs.reset()
-        envs.send([1, 1, 1])
-        for i in (2, 1, 0):
-            gates.open(i)
-        assert sorted(envs.recv(min_envs=3).env_ids) == [0, 1, 2]

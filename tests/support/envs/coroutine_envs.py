@@ -150,35 +150,6 @@ class Kept(AsyncTally):
         await self._hold("close")
 
 
-class Doors:
-    """Doors of the environments of one worker; another environment of it can open them."""
-
-    def __init__(self) -> None:
-        self.open: dict[int, asyncio.Event] = {}
-
-    def __getitem__(self, number: int) -> asyncio.Event:
-        return self.open.setdefault(number, asyncio.Event())
-
-
-class Doored(AsyncTally):
-    """Waits in a step with action 1 for its door, which any environment beside it can open."""
-
-    def __init__(self, doors: Doors, number: int, length: int = 1000) -> None:
-        super().__init__(Tally, length)
-        self._doors = doors
-        self._number = number
-
-    async def step(self, action: Any) -> Result:
-        if action == 1:
-            await self._doors[self._number].wait()
-            self._doors[self._number].clear()
-        result: Result = self.inner.step(action)
-        return result
-
-    def open_door(self, number: int) -> None:
-        self._doors[number].set()
-
-
 class Parrot:
     """Without spaces, ``render`` or ``close``: observes the last action, whatever that is."""
 
