@@ -17,7 +17,6 @@ ABOUT_HOSTS = (
     "operations_of_one_environment_keep_their_order",
     "who_waits_keeps_nobody_from_being_received",
     "an_environment_that_raises_spoils_no_other",
-    "a_dead_worker_is_reported_with_its_environments",
     "a_fault_ends_one_episode",
     "a_restored_environment_continues_exactly",
 )

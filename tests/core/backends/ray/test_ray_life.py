@@ -181,7 +181,7 @@ def test_all_worker_processes_of_an_actor_close_their_environments(
     makers = [partial(ClosesOneByOne, tmp_path, i) for i in range(3)]
     envs = agym.make(makers, backend=Ray(workers_per_node=3), workers=1)
     envs.reset()
-    with pytest.raises(agym.EnvError, match="once more") as caught:
+    with pytest.raises(agym.AgymError, match="once more") as caught:
         envs.close()
     assert [*caught.value.env_ids] == [0, 1, 2]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["0", "1", "2"]
