@@ -241,7 +241,7 @@ class Script:
             path.write_text(f"{int(after) - 1}\n{repeat}\n{act}")
             return None
         if repeat == "once":
-            path.unlink()
+            path.unlink(missing_ok=True)  # the test may clear it at the same time
         return act
 
     def _path(self, env_id: int, operation: str) -> Path:
