@@ -140,10 +140,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
         self._describe_batch()
-        self.metadata = {
-            **description.metadata,
-            "autoreset_mode": self._backend.options.autoreset,
-        }
+        self.metadata = {**description.metadata, "autoreset_mode": self._backend.options.autoreset}
         self.spec = description.spec
         self.render_mode = description.render_mode
         self._tap = self._engine.tap(self._waiter, self._pages)

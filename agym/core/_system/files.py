@@ -94,11 +94,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 FORMAT = 1
 
 # The kinds of files, and the reader of each.
-READERS = {
-    "snapshot": "agym.Snapshot.load",
-    "run": "agym.load",
-    "capsule": "`agym rerun`",
-}
+READERS = {"snapshot": "agym.Snapshot.load", "run": "agym.load", "capsule": "`agym rerun`"}
 
 # The kind and the format of a file, and its head without the checksum.
 _START = re.compile(rb'\{"agym_(%s)": (\d{1,9})\b' % "|".join(READERS).encode())

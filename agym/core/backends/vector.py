@@ -18,15 +18,7 @@ from agym.core.hosts.vector.construction import Traits
 from agym.core.hosts.vector.vector_host import VectorHost
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.failures import name_range
-from agym.core.protocol.messages.operations import (
-    Call,
-    GetAttr,
-    Load,
-    Message,
-    Render,
-    Reset,
-    Save,
-)
+from agym.core.protocol.messages.operations import Call, GetAttr, Load, Message, Render, Reset, Save
 
 # Allowed on some environments: the host runs it for all, and returns the results of some.
 ALLOWED_FOR_SOME = (Render, Call, GetAttr, Save, Load)

@@ -227,11 +227,7 @@ def learn_from(plan: Plan, factory: Factory, traffic: Traffic) -> None:
 
 
 def _compare(
-    plan: Plan,
-    factory: Factory,
-    serial: float,
-    traffic: Traffic,
-    steps: Sequence[tuple[int, int]],
+    plan: Plan, factory: Factory, serial: float, traffic: Traffic, steps: Sequence[tuple[int, int]]
 ) -> None:
     """Store the batch time if it refutes the plan."""
     batch = median(took for took, _ in steps) / 1e9

@@ -105,11 +105,7 @@ class Episodes:
     """Follows the episodes, and decides what replacements load and which episodes are retried."""
 
     def __init__(
-        self,
-        policy: FaultPolicy,
-        options: BackendOptions,
-        dispatcher: Dispatcher,
-        rows: EnvRows,
+        self, policy: FaultPolicy, options: BackendOptions, dispatcher: Dispatcher, rows: EnvRows
     ) -> None:
         self._known = [Known() for _ in options.factories]
         self._policy = policy

@@ -74,11 +74,7 @@ def kind_of(env: Any, factory: Any) -> Any:
 
 
 def copy_env(
-    env: Any,
-    kind: Any,
-    make: Callable[[], Any],
-    used: Envs,
-    record: Record | None = None,
+    env: Any, kind: Any, make: Callable[[], Any], used: Envs, record: Record | None = None
 ) -> Copy | str:
     """Copy an environment by the first way that is exact, or return why there is none.
 
@@ -113,11 +109,7 @@ def copy_attributes(env: Any, proof: Proof) -> Copy | str:
 
 
 def prove(
-    way: Literal["attributes", "actions"],
-    env: Any,
-    kind: Any,
-    make: Callable[[], Any],
-    used: Envs,
+    way: Literal["attributes", "actions"], env: Any, kind: Any, make: Callable[[], Any], used: Envs
 ) -> Proof:
     """Prove a way to copy an environment, unless there is a proof for the same kind."""
     key = way, registered().version, kind, tuple(map(type, layers(env)))
