@@ -28,10 +28,8 @@ from agym.core.engine.calls.receive import Receiver
 from agym.core.engine.calls.ticket import ReadyQueue, Ticket
 from agym.core.engine.faults.fault_policy import FaultPolicy
 from agym.core.engine.faults.recovery import Recovery
-from agym.core.engine.hooks import Hooks
 from agym.core.engine.life import Life
 from agym.core.engine.opened import EnvRows
-from agym.core.engine.status import EnvStatus
 from agym.core.engine.tap import Tap
 from agym.core.hosts.states.codecs import registered
 from agym.core.protocol.arguments import Ids, parse_env_ids, parse_seeds, take_mask
@@ -40,6 +38,7 @@ from agym.core.protocol.messages.operations import (
     Load,
     Message,
     Operation,
+    Replace,
     Reset,
     Restart,
     Save,
@@ -88,21 +87,19 @@ class Engine:
         self.num_envs = num_envs = len(backend.options.factories)
         self.backend = backend
         self._all = range(num_envs)
-        self._status = status = EnvStatus(num_envs)
-        self._dispatcher = dispatcher = Dispatcher(backend, status, timeout)
+        self._dispatcher = dispatcher = Dispatcher(backend, timeout)
+        self._status = dispatcher.status
         self._rows = rows = EnvRows(backend, dispatcher, copy=copy, plain=not resend)
-        self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
+        self._recovery = recovery = Recovery(policy, rows)
         recycling = None
         if recycle is not None:
             # Imported here because few programs recycle workers.
             from agym.core.engine.faults.recycling import Recycling
 
-            recycling = Recycling(recycle, dispatcher, rows, backend, recovery)
+            recycling = Recycling(recycle, rows, recovery)
             recovery.on_replace = recycling.forget_worker
-        self.hooks = hooks = Hooks()
-        self._collector = collector = Collector(
-            backend, dispatcher, rows, status, recovery, recycling, hooks
-        )
+        self._collector = collector = Collector(rows, recovery, recycling)
+        self.hooks = collector.hooks
         self.poll = collector.poll
         self.poll_for = collector.poll_for
         self.expire = collector.expire
@@ -370,7 +367,7 @@ class Engine:
         ids = self._recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
         self._check_groups(Restart(), ids)
         if not ids:
-            return self._dispatch(Load([]), ids)
+            return self._dispatch(Replace([]), ids)
         for other in self._dispatcher.tickets.values():
             busy = set(ids).intersection(other.ids).difference(self._status.lost)
             if busy and not other.done:
@@ -379,7 +376,7 @@ class Engine:
                     "restart",
                 )
         loads = self._recovery.restart(ids)
-        ticket = Ticket(next(self._dispatcher.numbers), Load([]), ids)
+        ticket = Ticket(next(self._dispatcher.numbers), Replace([]), ids)
         self._dispatcher.tickets[ticket.number] = ticket
         self._dispatcher.deadlines.start_replacement(ticket)
         try:

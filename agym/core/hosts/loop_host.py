@@ -31,7 +31,7 @@ from agym.core.hosts.rows import Extra
 from agym.core.hosts.slot import PROGRAMS, Program, Slot, Stopped, close_env
 from agym.core.protocol.messages.completions import Description, Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import Load, Operation, Step
+from agym.core.protocol.messages.operations import Operation, Replace, Step
 from agym.core.protocol.metrics.gauges import clock
 
 T = TypeVar("T")
@@ -208,7 +208,7 @@ class LoopHost(Host):
         for k, action in enumerate(actions):
             i = start - self.first + k
             runner = self._runners[i]
-            if isinstance(message, Load) and message.replaces:
+            if isinstance(message, Replace):
                 runner = self._replace(i, operation, k)
             else:
                 runner.queue.append((operation, k, action))

@@ -38,11 +38,14 @@ from agym.core.protocol.infos.policy import InfoFilter
 from agym.core.protocol.messages.operations import (
     Call,
     CloseEnv,
+    Export,
     GetAttr,
+    Import,
     InjectFault,
     Load,
     Message,
     Render,
+    Replace,
     Reset,
     Save,
     SetAttr,
@@ -339,14 +342,14 @@ class Slot:
         learn(message.codecs)
         plane = message.planes[k]
         copied: Copy | str = ""
-        if not message.leaves:
+        if not isinstance(message, Export):
             copied = yield from self._copy()
         elif message.proof is not None:
             copied = copy_attributes(self.env, message.proof)
         if isinstance(copied, Copy):
             statistics = self.shared.filter.statistics(self.i)
             return self._state(plane, copied=copied, steps=self.steps, statistics=statistics)
-        return self._between_episodes(plane) if message.leaves else copied
+        return self._between_episodes(plane) if message.moves else copied
 
     def _copy(self) -> Program[Copy | str]:
         if not self.shared.coroutines:
@@ -412,7 +415,7 @@ class Slot:
             row = (state.observation, 0.0, *state.flags, info)
             shared.results.put(message.plane, self.id, row, self.extra)
             return None
-        if message.remakes:
+        if isinstance(message, Replace) and not message.fresh:
             shared.discard(self.env)
             self.env = yield partial(shared.remake, self)
         self.record, self.fault, self.resetting = None, None, False
@@ -538,5 +541,8 @@ PROGRAMS: Final[Mapping[type[Message], Callable[..., Program[Any]]]] = {
     CloseEnv: Slot.close,
     InjectFault: Slot.inject,
     Save: Slot.save,
+    Export: Slot.save,
     Load: Slot.load,
+    Import: Slot.load,
+    Replace: Slot.load,
 }

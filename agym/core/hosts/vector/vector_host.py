@@ -47,6 +47,7 @@ from agym.core.protocol.messages.operations import (
     Message,
     Operation,
     Render,
+    Replace,
     Reset,
     Save,
     SetAttr,
@@ -489,12 +490,10 @@ class VectorHost:
             saved[i] = EnvState(episode, observation, copy_info(self._infos[i]), flags, copied)
         return saved
 
-    def _load(self, operation: Operation) -> Sequence[str | None] | None:
-        """Continue environments from states; or replace a VectorEnv, which loses its episodes."""
+    def _load(self, operation: Operation) -> None:
+        """Continue environments from states."""
         message = cast(Load, operation.message)
-        if message.plane is None:
-            self._replace(message)
-            return [""] * self._count
+        assert message.plane is not None
         if not self._started:
             self._reset_env(np.ones(self._count, bool))
         rows = self._plane(message.plane)
@@ -516,11 +515,11 @@ class VectorHost:
             (self._infos[i],) = self._filter.running([state.info])
             if self._infos[i]:
                 self._payload.infos[slot] = copy_info(self._infos[i])
-        return None
 
-    def _replace(self, message: Load) -> None:
-        """Make another VectorEnv, unless this one is new; its environments are cut off."""
-        if message.remakes:
+    def _replace(self, operation: Operation) -> Sequence[str]:
+        """Make another VectorEnv, unless this one is new; the episodes are lost."""
+        message = cast(Replace, operation.message)
+        if not message.fresh:
             with suppress(self._catch):
                 self._env.close()
             mismatch = self._description.mismatch(self._make())
@@ -536,6 +535,7 @@ class VectorHost:
                 self._phases[i] = Phase.CUT
                 flags = [np.array([value]) for value in (0.0, False, True)]
                 write(self._rows_to_repeat, [i], [*self._columns_of([lost.observation]), *flags])
+        return [""] * self._count
 
     _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
         Reset: _reset,
@@ -547,6 +547,7 @@ class VectorHost:
         InjectFault: _inject,
         Save: _save,
         Load: _load,
+        Replace: _replace,
     }
 
     # ---------------------------------------------------------------- rows and infos

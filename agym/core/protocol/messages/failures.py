@@ -90,6 +90,7 @@ class Failure:
         if self.count > 1:
             details = ""  # they differ between the environments
         capsule = f"; run `agym rerun {self.capsule}`" if self.capsule else ""
+        here = self.exception
         failed = EnvError(
             f"{who} {what}{details}{capsule}",
             env_id=self.env_id,
@@ -99,10 +100,10 @@ class Failure:
             episode=self.episode,
             step=self.step,
             action=self.action,
+            error=self.error,
+            capsule=self.capsule,
+            exception=_unpack(self.pickled) if here is None else here,
         )
-        failed.error, failed.capsule = self.error, self.capsule
-        here = self.exception
-        failed.exception = _unpack(self.pickled) if here is None else here
         failed.__cause__ = RemoteTraceback(self.traceback) if here is None else here
         return failed
 
@@ -190,7 +191,7 @@ class WorkerDeath:
             pid=self.pid,
             exitcode=self.exitcode,
             env_ids=self.env_ids,
-            operations=self.operations,
+            operations=dict(self.operations),
             culprit=self.running,
         )
         died.__cause__ = self.cause
