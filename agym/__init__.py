@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agym.core.engine.tap import Tap, mark
     from agym.core.hosts.async_env import AsyncEnv
     from agym.core.hosts.states import codecs as snapshot_codecs
-    from agym.core.planning.plans import Plan
+    from agym.core.planning.choice import Plan
     from agym.errors import (
         AgymError,
         AgymErrorGroup,
@@ -181,7 +181,7 @@ _MODULE_OF = {
     "Overlap": "agym.watching.trace_report",
     "Page": "agym.watching.live.page",
     "Pending": "agym.api.aio",
-    "Plan": "agym.core.planning.plans",
+    "Plan": "agym.core.planning.choice",
     "PolicyStats": "agym.rollouts.policy_stats",
     "Recording": "agym.watching.video.recording",
     "Recycle": "agym.core.backends.options",

@@ -18,10 +18,9 @@ from agym.api.sync import Envs
 from agym.core.backends.options import SPECS, BackendSpec
 from agym.core.hosts.factories import Factory
 from agym.core.planning.caching import recall_profile, remember_measured, remember_profile
-from agym.core.planning.choice import decide, explain
+from agym.core.planning.choice import Plan, decide, explain
 from agym.core.planning.choosing import plan_for
 from agym.core.planning.model import Candidate, Requirements
-from agym.core.planning.plans import Plan
 from agym.core.planning.sampling import CHEAP_SECONDS, is_trusted
 from agym.core.protocol.arguments import check_count, check_flag
 from agym.errors import UsageError

@@ -24,8 +24,7 @@ from agym.core.engine.engine import Engine
 from agym.core.hosts.factories import Factory, innermost, is_coroutine_env
 from agym.core.planning.caching import source_file
 from agym.core.planning.model import Profile
-from agym.core.planning.profiling import measure, measure_on_loop
-from agym.core.planning.sampling import make_sample, name_of, obstacle
+from agym.core.planning.sampling import make_sample, measure, measure_on_loop, name_of, obstacle
 from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
 
 # How many seconds making and measuring an environment may take.

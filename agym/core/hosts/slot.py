@@ -30,8 +30,16 @@ from agym.core.hosts.rate_limit import LoopTurns, Turns
 from agym.core.hosts.rows import Extra, Results, StepResult
 from agym.core.hosts.states import by_attributes
 from agym.core.hosts.states.codecs import learn
-from agym.core.hosts.states.env_state import CUT_OFF, OTHER_KIND, Copy, EnvState
-from agym.core.hosts.states.episode_record import MAX_ACTIONS, Record, note_start, restore_start
+from agym.core.hosts.states.env_state import (
+    CUT_OFF,
+    MAX_ACTIONS,
+    OTHER_KIND,
+    Copy,
+    EnvState,
+    Record,
+    note_start,
+    restore_start,
+)
 from agym.core.hosts.states.ways import Proof, copy_attributes, copy_env, kind_of, prove
 from agym.core.protocol.attributes import assign, look_up, peek
 from agym.core.protocol.infos.policy import InfoFilter

@@ -41,15 +41,14 @@ from agym.core.planning.caching import (
     remember_profile,
     source_file,
 )
-from agym.core.planning.choice import decide, describe_basis, explain, readable
+from agym.core.planning.choice import Plan, decide, describe_basis, explain, readable
 from agym.core.planning.model import Candidate, Profile, Requirements, candidates
-from agym.core.planning.plans import Plan
-from agym.core.planning.profiling import measure
 from agym.core.planning.sampling import (
     CHEAP_SECONDS,
     is_trusted,
     make_sample,
     makes_sync,
+    measure,
     name_of,
     obstacle,
 )

@@ -20,8 +20,7 @@ from agym.core.backends.options import Ray
 from agym.core.backends.port import BackendOptions
 from agym.core.backends.process.process_pool import RemotePool
 from agym.core.backends.process.serialization import seal
-from agym.core.backends.ray.actor_group import ActorGroup
-from agym.core.backends.ray.cluster import MEMBERS, count_workers, warn_of_waiting
+from agym.core.backends.ray.cluster import MEMBERS, ActorGroup, count_workers, warn_of_waiting
 from agym.core.backends.ray.ray_port import ActorEnded, RayPort
 from agym.core.protocol.messages.completions import Completion
 from agym.core.protocol.messages.operations import OPEN, Make, Operation

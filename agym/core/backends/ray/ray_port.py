@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from agym.core.backends.outbox import Outbox
 from agym.core.backends.port import BackendOptions, Force, Port
 from agym.core.backends.process.serialization import Sealed, seal, unseal
-from agym.core.backends.ray.actor_group import LISTEN, ActorGroup
+from agym.core.backends.ray.cluster import LISTEN, ActorGroup
 from agym.core.backends.ray.reply_buffer import Reply
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import Failure, WorkerDeath

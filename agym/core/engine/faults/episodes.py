@@ -26,8 +26,7 @@ from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.fault_policy import FaultPolicy
 from agym.core.engine.opened import EnvRows
 from agym.core.hosts.episode import Episode, Phase
-from agym.core.hosts.states.env_state import Copy, EnvState
-from agym.core.hosts.states.episode_record import Record
+from agym.core.hosts.states.env_state import Copy, EnvState, Record
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Payload
 from agym.core.protocol.messages.operations import Load, Reset, Step

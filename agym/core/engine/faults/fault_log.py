@@ -14,7 +14,7 @@ from agym.core.engine.faults.episodes import Episodes, asked_start
 from agym.core.engine.faults.fault_policy import FaultPolicy
 from agym.core.engine.opened import EnvRows
 from agym.core.hosts.episode import name_of
-from agym.core.hosts.states.episode_record import Record
+from agym.core.hosts.states.env_state import Record
 from agym.core.protocol.messages.failures import (
     Failure,
     WorkerDeath,

@@ -32,8 +32,7 @@ from agym.core._system.pickling import dumps_by_value
 from agym.core.hosts.states import by_attributes
 from agym.core.hosts.states.by_attributes import layers
 from agym.core.hosts.states.codecs import registered
-from agym.core.hosts.states.env_state import Copy
-from agym.core.hosts.states.episode_record import Record, note_start, replay
+from agym.core.hosts.states.env_state import Copy, Record, note_start, replay
 
 Envs = Callable[[], Iterable[Any]]
 
