@@ -21,18 +21,10 @@ from agym.core.backends.outbox import Outbox
 from agym.core.backends.port import BackendOptions, Force, Port
 from agym.core.backends.spinning import SpinPolicy
 from agym.core.protocol.arguments import Ids, runs
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import WorkerDeath
-from agym.core.protocol.messages.operations import (
-    FAULT,
-    OPEN,
-    Make,
-    Message,
-    Operation,
-    Restart,
-    Standby,
-    Step,
-)
+from agym.core.protocol.messages.operations import Message, Operation, Step
 from agym.core.protocol.table import Extension, SlotTable
 from agym.core.protocol.typing import Array, Info
 
@@ -116,15 +108,15 @@ class Pool:
 
     # ---------------------------------------------------------------- starting and ending workers
 
-    def start(self, number: int = OPEN) -> None:
+    def start(self, number: int = ops.OPEN) -> None:
         """Start the workers concurrently; each one's completion has the given number."""
         # Pack everything first: if a message cannot be pickled, no worker has started yet.
-        makes = [self._ready(worker, number, Make()) for worker in range(len(self.ranges))]
+        makes = [self._ready(worker, number, ops.Make()) for worker in range(len(self.ranges))]
         for worker, make in enumerate(makes):
             self._ports.append(self._open(worker, make))
         self._arrange()
 
-    def _ready(self, worker: int, number: int, message: Make) -> tuple[Any, ...]:
+    def _ready(self, worker: int, number: int, message: ops.Make) -> tuple[Any, ...]:
         """Return the arguments that start a port: the operation that makes its environments."""
         ids = self.ranges[worker]
         return (Operation(number, ids.start, ids.stop, message),)
@@ -188,7 +180,7 @@ class Pool:
         Operations may be submitted at once.
         """
         self._replaced.append(self._ports[worker])
-        self._ports[worker] = self._open(worker, self._ready(worker, number, Restart()))
+        self._ports[worker] = self._open(worker, self._ready(worker, number, ops.Restart()))
         self._arrange()
 
     def worker_of(self, env_id: int) -> int:
@@ -244,7 +236,7 @@ class Pool:
         port.death = death
         if not self._closing:
             payload = Payload(problems=[death])
-            self._completions.append(Completion(FAULT, port.ids.start, port.ids.stop, payload))
+            self._completions.append(Completion(ops.FAULT, port.ids.start, port.ids.stop, payload))
         for each in ports:
             self._completions += each.fail(death)
         self._arrange()
@@ -253,7 +245,7 @@ class Pool:
 
     # ---------------------------------------------------------------- recycling
 
-    def prepare(self, worker: int, number: int, standby: Standby) -> None:
+    def prepare(self, worker: int, number: int, standby: ops.Standby) -> None:
         """Start a standby for a worker by a message; its completion has the given number.
 
         Its values are the proofs of how to copy each environment.

@@ -33,18 +33,8 @@ from agym.core.engine.opened import EnvRows
 from agym.core.engine.tap import Tap
 from agym.core.hosts.states.codecs import registered
 from agym.core.protocol.arguments import Ids, parse_env_ids, parse_seeds, take_mask
-from agym.core.protocol.messages.operations import (
-    CloseEnv,
-    Load,
-    Message,
-    Operation,
-    Replace,
-    Reset,
-    Restart,
-    Save,
-    Step,
-    plain_step,
-)
+from agym.core.protocol.messages import operations as ops
+from agym.core.protocol.messages.operations import Message, Step, plain_step
 from agym.core.protocol.messages.resets import Options, PerEnvOptions
 from agym.core.protocol.table import BESIDE
 from agym.errors import BusyError, UsageError
@@ -279,7 +269,7 @@ class Engine:
         given = masked if env_ids is None else env_ids
         ids = parse_env_ids(given, self.num_envs)
         seeds = parse_seeds(seed, ids, given)
-        message = Reset(BESIDE, seeds, options)
+        message = ops.Reset(BESIDE, seeds, options)
         self._check(message, ids)
         self._recovery.episodes.note_reset(ids, seeds, options)
         return self._start(message, ids, about, target)
@@ -291,7 +281,7 @@ class Engine:
             ResetNeededError: An environment was not reset, or has raised since.
         """
         ids = parse_env_ids(env_ids, self.num_envs)
-        message = Save([BESIDE] * len(ids), registered())
+        message = ops.Save([BESIDE] * len(ids), registered())
         self._check(message, ids, ready=True)
         return self._dispatch(message, ids, BESIDE)
 
@@ -303,7 +293,7 @@ class Engine:
         if env_ids is not None:
             by_id = dict(zip(env_ids, states, strict=True))
             states = [by_id[i] for i in ids]
-        message = Load([*states], BESIDE, registered())
+        message = ops.Load([*states], BESIDE, registered())
         self._check(message, ids)
         self._recovery.episodes.note_load(ids, states)
         self.life.restored |= len(ids) > 0
@@ -349,8 +339,8 @@ class Engine:
     def close_env(self, env_id: int) -> Ticket:
         """Close one environment after its queued operations. Idempotent."""
         if env_id in self._status.closed_envs:
-            return self.ask(CloseEnv(), ())
-        ticket = self.ask(CloseEnv(), (env_id,))
+            return self.ask(ops.CloseEnv(), ())
+        ticket = self.ask(ops.CloseEnv(), (env_id,))
         self._status.close_env(env_id)
         return ticket
 
@@ -365,9 +355,9 @@ class Engine:
         if env_ids is None:
             env_ids = sorted(self._status.lost)
         ids = self._recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
-        self._check_groups(Restart(), ids)
+        self._check_groups(ops.Restart(), ids)
         if not ids:
-            return self._dispatch(Replace([]), ids)
+            return self._dispatch(ops.Replace([]), ids)
         for other in self._dispatcher.tickets.values():
             busy = set(ids).intersection(other.ids).difference(self._status.lost)
             if busy and not other.done:
@@ -376,12 +366,12 @@ class Engine:
                     "restart",
                 )
         loads = self._recovery.restart(ids)
-        ticket = Ticket(next(self._dispatcher.numbers), Replace([]), ids)
+        ticket = Ticket(next(self._dispatcher.numbers), ops.Replace([]), ids)
         self._dispatcher.tickets[ticket.number] = ticket
         self._dispatcher.deadlines.start_replacement(ticket)
         try:
             for run, load in loads:
-                self.backend.submit(Operation(ticket.number, run.start, run.stop, load))
+                self.backend.submit(ops.Operation(ticket.number, run.start, run.stop, load))
         except BaseException as error:
             self._dispatcher.call_off(ticket, error)
             raise
@@ -500,6 +490,6 @@ class Engine:
                     traffic.start(ticket.number)
         elif message.starts:
             for hook in self.hooks.all:
-                hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is Load)
+                hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is ops.Load)
         dispatcher.dispatch(ticket)
         return ticket

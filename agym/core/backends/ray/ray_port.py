@@ -12,17 +12,10 @@ from agym.core.backends.port import BackendOptions, Force, Port
 from agym.core.backends.process.serialization import Sealed, seal, unseal
 from agym.core.backends.ray.cluster import LISTEN, ActorGroup
 from agym.core.backends.ray.reply_buffer import Reply
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import Failure, WorkerDeath
-from agym.core.protocol.messages.operations import (
-    CLOSE,
-    FAULT,
-    OPEN,
-    Attach,
-    Close,
-    Operation,
-    Step,
-)
+from agym.core.protocol.messages.operations import Operation, Step
 from agym.core.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
 from agym.core.protocol.table import SlotTable
 from agym.core.protocol.transfer import put_rows
@@ -102,8 +95,8 @@ class RayPort(Port):
         ids, arrays = self.ids, table.gauges.arrays
         table.gauges.settle([ids])  # keep the counts so far
         gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
-        message = Attach(table.num_envs, table.final, gauges=gauges)
-        attach = Operation(OPEN, 0, table.num_envs, message)
+        message = ops.Attach(table.num_envs, table.final, gauges=gauges)
+        attach = Operation(ops.OPEN, 0, table.num_envs, message)
         self.post(attach, seal((attach, ())))
 
     def pack(self, part: Operation) -> Sealed:
@@ -130,7 +123,7 @@ class RayPort(Port):
         if force is not Force.NONE:
             self.report(ActorEnded("it did not close its environments in time"))
             return
-        closing = Operation(CLOSE, self.ids.start, self.ids.stop, Close())
+        closing = Operation(ops.CLOSE, self.ids.start, self.ids.stop, ops.Close())
         self.record(closing)
         self.post(closing, seal((closing, ())))
 
@@ -188,13 +181,13 @@ class RayPort(Port):
             self._take_gauges(reply, self._table)
         for number, start, stop, packed in reply.completions:
             payload = None if packed is None else _unpack(packed, start)
-            if number == FAULT and payload is not None:
+            if number == ops.FAULT and payload is not None:
                 (death,) = (p for p in payload.problems if isinstance(p, WorkerDeath))
                 self._cause, self.exitcode = death, death.exitcode
                 raise ActorEnded(f"because its worker process {death.pid} died: {death.reason}")
             self.settle(number, start, stop)
             yield Completion(number, start, stop, payload)
-            if number == CLOSE:
+            if number == ops.CLOSE:
                 self.kill()
 
     def _take_gauges(self, reply: Reply, table: SlotTable) -> None:

@@ -35,24 +35,10 @@ from agym.core.hosts.vector.construction import SeedList, Traits, check_vector, 
 from agym.core.protocol.infos.info_table import FINAL_INFO
 from agym.core.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.core.protocol.infos.vector_infos import VectorInfos, split_info, take_columns
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Description, Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import (
-    Call,
-    CloseEnv,
-    GetAttr,
-    GivenAction,
-    InjectFault,
-    Load,
-    Message,
-    Operation,
-    Render,
-    Replace,
-    Reset,
-    Save,
-    SetAttr,
-    Step,
-)
+from agym.core.protocol.messages.operations import Operation, Step
 from agym.core.protocol.messages.resets import lasting
 from agym.core.protocol.metrics.gauges import Meter, clock
 from agym.core.protocol.table import Plane, SlotTable
@@ -215,13 +201,13 @@ class VectorHost:
         return frames
 
     def _call(self, operation: Operation) -> Sequence[Any]:
-        return call(self._env, self._count, cast(Call, operation.message))
+        return call(self._env, self._count, cast(ops.Call, operation.message))
 
     def _get_attr(self, operation: Operation) -> Sequence[Any]:
         return peek(self._env, self._count, *operation.message.arguments(0))
 
     def _set_attr(self, operation: Operation) -> Sequence[Any]:
-        message = cast(SetAttr, operation.message)
+        message = cast(ops.SetAttr, operation.message)
         return assign(self._env, message.attribute, message.assigned, create=message.create)
 
     def _close_env(self, operation: Operation) -> None:
@@ -272,7 +258,7 @@ class VectorHost:
         ``parts`` are the actions without a fixed size.
         """
         layout = self.table.action
-        if parts and type(parts[0]) is GivenAction:
+        if parts and type(parts[0]) is ops.GivenAction:
             return layout.batch([given.action for given in parts], cast=self.traits.compiled)
         blocks = [block[self.first : self.stop] for block in self.table.actions]
         if not self.traits.rule_book:
@@ -386,7 +372,7 @@ class VectorHost:
 
     def _reset(self, operation: Operation) -> None:
         """Reset all environments, or some if the VectorEnv supports that."""
-        reset = cast(Reset, operation.message)
+        reset = cast(ops.Reset, operation.message)
         chosen = slice(operation.start - self.first, operation.stop - self.first)
         mask = np.zeros(self._count, bool)
         mask[chosen] = True
@@ -472,7 +458,7 @@ class VectorHost:
 
     def _save(self, operation: Operation) -> Sequence[EnvState | str]:
         """Return the states of environments, if the VectorEnv can copy them."""
-        message = cast(Save, operation.message)
+        message = cast(ops.Save, operation.message)
         name = type(self._env).__name__
         saved: list[EnvState | str] = [NO_STATE.format(name)] * self._count
         if self._layout.objects or not callable(getattr(self._env, "get_state", None)):
@@ -492,7 +478,7 @@ class VectorHost:
 
     def _load(self, operation: Operation) -> None:
         """Continue environments from states."""
-        message = cast(Load, operation.message)
+        message = cast(ops.Load, operation.message)
         assert message.plane is not None
         if not self._started:
             self._reset_env(np.ones(self._count, bool))
@@ -518,7 +504,7 @@ class VectorHost:
 
     def _replace(self, operation: Operation) -> Sequence[str]:
         """Make another VectorEnv, unless this one is new; the episodes are lost."""
-        message = cast(Replace, operation.message)
+        message = cast(ops.Replace, operation.message)
         if not message.fresh:
             with suppress(self._catch):
                 self._env.close()
@@ -537,17 +523,17 @@ class VectorHost:
                 write(self._rows_to_repeat, [i], [*self._columns_of([lost.observation]), *flags])
         return [""] * self._count
 
-    _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
-        Reset: _reset,
-        Render: _render,
-        Call: _call,
-        GetAttr: _get_attr,
-        SetAttr: _set_attr,
-        CloseEnv: _close_env,
-        InjectFault: _inject,
-        Save: _save,
-        Load: _load,
-        Replace: _replace,
+    _handlers: ClassVar[Mapping[type[ops.Message], Callable[..., Sequence[Any] | None]]] = {
+        ops.Reset: _reset,
+        ops.Render: _render,
+        ops.Call: _call,
+        ops.GetAttr: _get_attr,
+        ops.SetAttr: _set_attr,
+        ops.CloseEnv: _close_env,
+        ops.InjectFault: _inject,
+        ops.Save: _save,
+        ops.Load: _load,
+        ops.Replace: _replace,
     }
 
     # ---------------------------------------------------------------- rows and infos
