@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -54,44 +55,39 @@ NO_STATE = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class VectorHost:
     """Runs one vector environment.
 
     Attributes:
+        factories: The first makes the VectorEnv; there is one per environment.
+        first: Id of the first environment.
+        autoreset: Behavior at an episode's end.
+        catch: The exceptions of the VectorEnv that do not end the host.
+        guard: Entered while rows of the table are written.
+        infos: The infos to return: all or none.
+        vector_infos: Return infos in the form of the VectorEnv, if possible.
         known_traits: The capabilities of the VectorEnv, once it is made.
     """
 
-    known_traits: Traits | None = None
-    _env: Any = None
+    factories: Sequence[Factory]
+    first: int
+    autoreset: AutoresetMode
+    catch: type[BaseException] = Exception
+    _: KW_ONLY
+    guard: AbstractContextManager[None] = field(default_factory=nullcontext)
+    infos: InfoPolicy = ALL_INFOS
+    vector_infos: bool = False
+    known_traits: Traits | None = field(default=None, init=False)
+    _env: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        factories: Sequence[Factory],
-        first: int,
-        autoreset: AutoresetMode,
-        catch: type[BaseException] = Exception,
-        *,
-        guard: AbstractContextManager[None] | None = None,
-        infos: InfoPolicy = ALL_INFOS,
-        vector_infos: bool = False,
-    ) -> None:
-        """Store the arguments; :class:`~agym.core.hosts.base.Host` describes most of them.
-
-        The first factory makes the VectorEnv. ``guard`` is entered while rows of the table are
-        written. Infos are returned all or not at all; with ``vector_infos`` in the form of the
-        VectorEnv, if possible.
-        """
-        self.first = first
-        self.stop = first + len(factories)
-        self._factories = factories
-        self._catch = catch
-        self._rule = EpisodeRule(autoreset)
-        self._filter = InfoFilter(infos, len(factories))
-        self._episodes = [Episode() for _ in factories]
-        self._autoreset = autoreset
-        self._vector_infos = vector_infos and not infos.active
-        self._guard = guard or nullcontext()
-        self._count = len(factories)
+    def __post_init__(self) -> None:
+        self._count = len(self.factories)
+        self.stop = self.first + self._count
+        self.vector_infos = self.vector_infos and not self.infos.active
+        self._rule = EpisodeRule(self.autoreset)
+        self._filter = InfoFilter(self.infos, self._count)
+        self._episodes = [Episode() for _ in self.factories]
         self._no_infos: Infos = [{}] * self._count  # made once, because there may be a million
         # The infos of the latest rows, for snapshots.
         self._infos = [*self._no_infos]
@@ -125,15 +121,15 @@ class VectorHost:
         try:
             self._description = self._make()
             return {self.first: self._description}, []
-        except self._catch as exception:
+        except self.catch as exception:
             return {}, [self._failed(exception, "make", self.first, self.stop)]
 
     def _make(self) -> Description:
-        factory: Any = self._factories[0]
-        self._env = factory(num_envs=self._count, first=self.first, mode=self._autoreset)
+        factory: Any = self.factories[0]
+        self._env = factory(num_envs=self._count, first=self.first, mode=self.autoreset)
         check_vector(self._env, self._count)
         self.known_traits = Traits.of(self._env)
-        reason = self.traits.unsupported_mode(self._autoreset, type(self._env).__name__)
+        reason = self.traits.unsupported_mode(self.autoreset, type(self._env).__name__)
         if reason is not None:
             raise UsageError(reason)
         return describe_vector(self._env)
@@ -154,7 +150,7 @@ class VectorHost:
         try:
             if env is not None:
                 env.close()
-        except self._catch as exception:
+        except self.catch as exception:
             return [self._failed(exception, "close", self.first, self.stop)]
         return []
 
@@ -174,7 +170,7 @@ class VectorHost:
                     for slot in range(start, stop):
                         self._payload.values[slot] = values[slot - self.first]
                 self._meter.did(message.name, stop - start, started)
-        except self._catch as error:
+        except self.catch as error:
             action = self._batch(message.parts) if isinstance(message, Step) else None
             name = "reset" if self._resetting else message.name
             if message.writes_rows:  # a VectorEnv does not tell which environment failed
@@ -276,20 +272,20 @@ class VectorHost:
         if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
             self._reset_env(self._over)
         # Infos stay in vector form if the VectorEnv does everything after an episode's end.
-        vector_form = self._vector_infos and traits.mode is self._autoreset and not replaced.any()
+        vector_form = self.vector_infos and traits.mode is self.autoreset and not replaced.any()
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
         actions = self._batch(step.parts)
         if traits.rule_book:
             self._env.play(actions)
             finals = rows.final[0] if finals_written else None
-            with self._guard:  # only the second half writes
+            with self.guard:  # only the second half writes
                 info: Info = self._env.show_into(
                     rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
                 )
         else:
             result = self._env.step(actions)
             columns, info = check_step(self._layout, result, self._count)
-            with self._guard:
+            with self.guard:
                 write(rows.columns, slice(None), columns)
         ended = rows.terminated | rows.truncated
         resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
@@ -340,7 +336,7 @@ class VectorHost:
             if not (isinstance(batch, np.ndarray) and batch.dtype.hasobject):
                 batch = self._layout.rows(batch, self._count)
             columns = self._columns_of([batch[i] for i in chosen])
-            with self._guard:
+            with self.guard:
                 write(rows.final if self._rule.resets_now else rows.observations, chosen, columns)
             if self._rule.resets_now:
                 finals = {i: self._rows.with_final(final, batch[i]) for i, final in finals.items()}
@@ -351,7 +347,7 @@ class VectorHost:
 
     def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
         """Write kept rows, without reward; return the infos with these environments' emptied."""
-        with self._guard:
+        with self.guard:
             write(rows.columns, repeated, self._kept, repeated)
             rows.rewards[repeated] = 0.0
         return self._with(infos, {i: {} for i in np.flatnonzero(repeated).tolist() if infos})
@@ -360,7 +356,7 @@ class VectorHost:
         """Apply same-step autoreset: reset what the VectorEnv has not, and keep the final rows."""
         by_host = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
         if by_host.any():
-            with self._guard:
+            with self.guard:
                 write(rows.final, by_host, rows.observations, by_host)
             for i in np.flatnonzero(by_host).tolist() if infos else ():
                 self._finals[self.first + i] = infos[i]
@@ -406,7 +402,7 @@ class VectorHost:
         # If only some environments are reset, a VectorEnv may return all rows, as Gymnasium's do,
         # or only the rows of these environments.
         source = chosen if count == self._count else np.arange(len(chosen))
-        with self._guard:
+        with self.guard:
             write(rows.observations, chosen, columns, source)
         each = reset_infos or self._no_infos
         pairs = zip(chosen.tolist(), source.tolist(), strict=True)
@@ -492,7 +488,7 @@ class VectorHost:
             episode = self._rule.restored(state.episode, state.observation, state.flags)
             self._episodes[i] = episode
             self._phases[i], self._numbers[i] = episode.phase, episode.number
-            with self._guard:
+            with self.guard:
                 write(rows.observations, [i], self._columns_of([state.observation]))
                 rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
             if episode.phase is Phase.HELD:
@@ -506,7 +502,7 @@ class VectorHost:
         """Make another VectorEnv, unless this one is new; the episodes are lost."""
         message = cast(ops.Replace, operation.message)
         if not message.fresh:
-            with suppress(self._catch):
+            with suppress(self.catch):
                 self._env.close()
             mismatch = self._description.mismatch(self._make())
             if mismatch is not None:
@@ -568,7 +564,7 @@ class VectorHost:
 
     def _clear(self, rows: Plane, mask: Array) -> None:
         """Write the rewards and flags of resets."""
-        with self._guard:
+        with self.guard:
             rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
 
     def _with(self, infos: Infos, changed: dict[int, Info]) -> Infos:
