@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from agym.agents.serving.limits import ServerLimits
     from agym.agents.serving.serve import serve
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
-    from agym.api.auto.plan import plan
     from agym.api.make import envs_of, load, make, make_async
+    from agym.api.plan import plan
     from agym.api.run import run
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
@@ -216,7 +216,7 @@ _MODULE_OF = {
     "mosaic": "agym.watching.video.tiling",
     "openenv": "agym.agents.openenv.client",
     "overlap": "agym.watching.trace_report",
-    "plan": "agym.api.auto.plan",
+    "plan": "agym.api.plan",
     "record": "agym.watching.video.recording",
     "register_rules": "agym.rules.vectorize",
     "rollout": "agym.rollouts.rollout",
