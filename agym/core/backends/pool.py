@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from multiprocessing.util import Finalize
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from agym.core.backends.options import Recycle
 from agym.core.backends.outbox import Outbox
@@ -26,26 +26,9 @@ from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import WorkerDeath
 from agym.core.protocol.messages.operations import Message, Operation, Step
 from agym.core.protocol.table import Extension, SlotTable
-from agym.core.protocol.typing import Array, Info
 
 # Ports of a parent process. A forked child must not collect them, because that would release them.
 _INHERITED: list[Any] = []
-
-
-class Inline(Protocol):
-    """Steps all environments in the caller's thread, in one call."""
-
-    def step_inline(
-        self, number: int, plane: int, parts: list[Any] | Array | None
-    ) -> list[Info] | Literal[False]:
-        """Step all environments; ``parts`` are the actions that are not in the table.
-
-        An array has all actions; environments may keep its rows.
-
-        Returns:
-            The infos, which the caller may keep, if these and the rows are the whole result;
-            otherwise a completion follows.
-        """
 
 
 class Pool:
@@ -55,7 +38,8 @@ class Pool:
         options: The options of the backend.
         ranges: The environments of each worker.
         env_groups: The environments that are one ``VectorEnv`` each, if there are such groups.
-        inline: Steps all environments in the caller's thread, if the backend supports that.
+        inline: The port that steps all environments in the caller's thread, in one call of its
+            ``step_inline``, if the backend supports that.
         spinning: Decides whether a waiting caller spins.
         recycle: When to replace workers with fresh ones, if requested.
         replaceable: Workers can be ended and replaced, one by one.
@@ -65,7 +49,7 @@ class Pool:
     """
 
     env_groups: Sequence[range] = ()
-    inline: Inline | None = None
+    inline: Any = None
     shared = False
     runs_in_caller = False
 
