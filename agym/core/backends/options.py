@@ -162,7 +162,7 @@ class Vector(BackendSpec):
 class LoopSpec(BackendSpec):
     """Options of backends that run event loops."""
 
-    counts = ("workers", "max_concurrency")
+    counts: ClassVar[tuple[str, ...]] = ("workers", "max_concurrency")
 
     max_concurrency: int | None = None
 

@@ -356,25 +356,17 @@ class SyncHost(Host):
         if shared.filter.active:
             shared.filter.add(low, rewards)
         if done:
-            self._end_episodes(results, infos, start, plane, sorted({*over, *cut}))
+            for k in sorted({*over, *cut}):
+                self._end_episode(shared.slots[low + k], results[k], infos[k], plane)
+            self._mark(None)
 
-    def _end_episodes(
-        self,
-        results: Sequence[StepResult],
-        infos: Sequence[Info],
-        start: int,
-        plane: int,
-        ended: Sequence[int],
-    ) -> None:
-        for k in ended:
-            slot = self.shared.slots[start - self.first + k]
-            if self.marker is not None:
-                self._mark(slot.id)
-            try:
-                program = slot.end(results[k], infos[k], plane)
-                if program is not None:
-                    drive(program)
-            except self.catch as error:
-                self._fail(error, slot, "reset")
-            self._steps[slot.i] = self._step_of(slot)
-        self._mark(None)
+    def _end_episode(self, slot: Slot, result: StepResult, info: Info, plane: int) -> None:
+        if self.marker is not None:
+            self._mark(slot.id)
+        try:
+            program = slot.end(result, info, plane)
+            if program is not None:
+                drive(program)
+        except self.catch as error:
+            self._fail(error, slot, "reset")
+        self._steps[slot.i] = self._step_of(slot)

@@ -178,7 +178,7 @@ class SlotTable:
     def _plane(self, arrays: Mapping[str, Array], infos: InfoArea) -> Plane:
         leaves = self.observation.fixed
         final = [arrays[f"final{i}"] for i in leaves] if self.final else []
-        scalars = (arrays[name] for name in ("rewards", "terminated", "truncated"))
+        scalars = arrays["rewards"], arrays["terminated"], arrays["truncated"]
         return Plane([arrays[f"observation{i}"] for i in leaves], final, *scalars, infos)
 
     def stack(

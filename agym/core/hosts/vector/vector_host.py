@@ -165,9 +165,10 @@ class VectorHost:
             if isinstance(message, Step):
                 self._step(message)
             else:
-                values = self._handlers[type(message)](self, operation)
+                ids = range(start, stop)
+                values = self._handlers[type(message)](self, message, ids)
                 if values is not None:
-                    for slot in range(start, stop):
+                    for slot in ids:
                         self._payload.values[slot] = values[slot - self.first]
                 self._meter.did(message.name, stop - start, started)
         except self.catch as error:
@@ -190,27 +191,26 @@ class VectorHost:
 
     # ---------------------------------------------------------------- calls and attributes
 
-    def _render(self, operation: Operation) -> Sequence[Any]:
+    def _render(self, _: ops.Render, ids: range) -> Sequence[Any]:
         frames = [*render(self._env, self._count, ids=self.traits.renders_ids)]
-        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        chosen = slice(ids.start - self.first, ids.stop - self.first)
         frames[chosen] = map(copy_value, frames[chosen])
         return frames
 
-    def _call(self, operation: Operation) -> Sequence[Any]:
-        return call(self._env, self._count, cast(ops.Call, operation.message))
+    def _call(self, message: ops.Call, ids: range) -> Sequence[Any]:
+        return call(self._env, self._count, message)
 
-    def _get_attr(self, operation: Operation) -> Sequence[Any]:
-        return peek(self._env, self._count, *operation.message.arguments(0))
+    def _get_attr(self, message: ops.GetAttr, ids: range) -> Sequence[Any]:
+        return peek(self._env, self._count, message.attribute)
 
-    def _set_attr(self, operation: Operation) -> Sequence[Any]:
-        message = cast(ops.SetAttr, operation.message)
+    def _set_attr(self, message: ops.SetAttr, ids: range) -> Sequence[Any]:
         return assign(self._env, message.attribute, message.assigned, create=message.create)
 
-    def _close_env(self, operation: Operation) -> None:
+    def _close_env(self, _: ops.CloseEnv, ids: range) -> None:
         self._payload.problems += self.close()  # the only environment of its VectorEnv
 
-    def _inject(self, operation: Operation) -> None:
-        self._injected_faults += operation.message.values or ()
+    def _inject(self, message: ops.InjectFault, ids: range) -> None:
+        self._injected_faults += message.faults
 
     # ---------------------------------------------------------------- step
 
@@ -366,15 +366,14 @@ class VectorHost:
 
     # ---------------------------------------------------------------- reset
 
-    def _reset(self, operation: Operation) -> None:
+    def _reset(self, reset: ops.Reset, ids: range) -> None:
         """Reset all environments, or some if the VectorEnv supports that."""
-        reset = cast(ops.Reset, operation.message)
-        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        chosen = slice(ids.start - self.first, ids.stop - self.first)
         mask = np.zeros(self._count, bool)
         mask[chosen] = True
         seeds: list[int | None] = [None] * self._count
         seeds[chosen] = reset.seeds or seeds[chosen]
-        options = options_of_all(reset.options, range(operation.start, operation.stop))
+        options = options_of_all(reset.options, ids)
         for episode, seed in zip(self._episodes[chosen], seeds[chosen], strict=True):
             episode.seed = episode.seed if seed is None else seed
             episode.options = lasting(reset.options)
@@ -452,14 +451,13 @@ class VectorHost:
 
     # ---------------------------------------------------------------- states
 
-    def _save(self, operation: Operation) -> Sequence[EnvState | str]:
+    def _save(self, message: ops.Save, ids: range) -> Sequence[EnvState | str]:
         """Return the states of environments, if the VectorEnv can copy them."""
-        message = cast(ops.Save, operation.message)
         name = type(self._env).__name__
         saved: list[EnvState | str] = [NO_STATE.format(name)] * self._count
         if self._layout.objects or not callable(getattr(self._env, "get_state", None)):
             return saved
-        for slot, plane in zip(range(operation.start, operation.stop), message.planes, strict=True):
+        for slot, plane in zip(ids, message.planes, strict=True):
             i = slot - self.first
             if self._phases[i] == Phase.CUT:
                 saved[i] = CUT_OFF
@@ -472,14 +470,13 @@ class VectorHost:
             saved[i] = EnvState(episode, observation, copy_info(self._infos[i]), flags, copied)
         return saved
 
-    def _load(self, operation: Operation) -> None:
+    def _load(self, message: ops.Load, ids: range) -> None:
         """Continue environments from states."""
-        message = cast(ops.Load, operation.message)
         assert message.plane is not None
         if not self._started:
             self._reset_env(np.ones(self._count, bool))
         rows = self._plane(message.plane)
-        for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
+        for slot, state in zip(ids, message.states, strict=True):
             i, copied = slot - self.first, state.unpacked().copied
             if copied.way != "methods" or not isinstance(copied.data, tuple):
                 raise SnapshotError(OTHER_KIND.format(copied.detail))
@@ -498,9 +495,8 @@ class VectorHost:
             if self._infos[i]:
                 self._payload.infos[slot] = copy_info(self._infos[i])
 
-    def _replace(self, operation: Operation) -> Sequence[str]:
+    def _replace(self, message: ops.Replace, ids: range) -> Sequence[str]:
         """Make another VectorEnv, unless this one is new; the episodes are lost."""
-        message = cast(ops.Replace, operation.message)
         if not message.fresh:
             with suppress(self.catch):
                 self._env.close()
