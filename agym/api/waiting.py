@@ -24,7 +24,8 @@ from agym.core._system.platform import sleep_on
 from agym.core.backends.outbox import Bell
 from agym.core.backends.pool import Pool
 from agym.core.backends.spinning import HOLD_SECONDS, LATE_SECONDS, SPIN_SECONDS, give_way
-from agym.core.engine.calls.ticket import Receive, Ticket
+from agym.core.engine.batches.sent_steps import Receive
+from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.engine import Engine
 from agym.core.protocol.messages.operations import Close, Make, Step
 
@@ -45,7 +46,7 @@ class _Waiter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._backend = engine.backend
-        self._spinning = engine.backend.spinning
+        self._spinning = self._backend.spinning
         self._traffic = engine.traffic
         self.hooks = engine.hooks
         self._look_at = 0.0

@@ -20,12 +20,13 @@ from agym.core._system.defer_signals import Interruptible
 from agym.core.backends.pool import Pool
 from agym.core.engine.batches.actions import Cut
 from agym.core.engine.batches.out_target import OutTarget, StepBuffer
+from agym.core.engine.batches.ready_queue import ReadyQueue
 from agym.core.engine.batches.results import Batch, StepResult
+from agym.core.engine.batches.sent_steps import Receiver
 from agym.core.engine.calls.collector import STEPPING, Collector
 from agym.core.engine.calls.dispatcher import Dispatcher
 from agym.core.engine.calls.inline import InlineSteps
-from agym.core.engine.calls.receive import Receiver
-from agym.core.engine.calls.ticket import ReadyQueue, Ticket
+from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.fault_policy import FaultPolicy
 from agym.core.engine.faults.recovery import Recovery
 from agym.core.engine.life import Life

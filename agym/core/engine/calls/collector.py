@@ -15,8 +15,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agym.core.engine.calls.receive import SentSteps
-from agym.core.engine.calls.ticket import Receive, Ticket
+from agym.core.engine.batches.sent_steps import Receive, SentSteps
+from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.recovery import Recovery
 from agym.core.engine.hooks import Hooks
 from agym.core.engine.opened import EnvRows
