@@ -47,7 +47,7 @@ class VectorPort(ThreadPort):
 class VectorPool(Pool):
     """Runs one ``VectorEnv`` per thread."""
 
-    _traits: Traits | None = None
+    _traits: Traits
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options, VectorPort)
@@ -75,6 +75,5 @@ class VectorPool(Pool):
 
     def _traits_of(self, port: VectorPort) -> Traits:
         # A replacement may not have made its environments yet; they are like its predecessor's.
-        self._traits = port.host.known_traits or self._traits
-        assert self._traits is not None
+        self._traits = getattr(port.host, "traits", None) or self._traits
         return self._traits

@@ -236,11 +236,8 @@ class Stats:
 
     def __repr__(self) -> str:
         steps = sum(env.steps for env in self.envs)
-        parts = zip(
-            ("queue", "environments", "transport", "then caller"),
-            (self.queue, self.work, self.transport, self.caller),
-            strict=True,
-        )
+        names = ("queue", "environments", "transport", "then caller")
+        parts = zip(names, (self.queue, self.work, self.transport, self.caller), strict=True)
         lines = [
             f"{len(self.envs)} environments, {steps} steps in {self.seconds:.1f} s",
             f"  limited by: {self.limit}",

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from agym.core._system.defer_signals import RECHECK_SECONDS
@@ -60,14 +61,12 @@ PATIENCE_SECONDS = 5e-3
 MAX_POLL_SECONDS = 3600.0
 
 
+@dataclass(slots=True)
 class _Progress:
-    """Unreported environments that completed an operation, and the number of unfinished ones."""
+    """The number of unfinished environments of an operation, and the finished, unreported ones."""
 
-    __slots__ = ("remaining", "slots")
-
-    def __init__(self, width: int) -> None:
-        self.remaining = width
-        self.slots: list[int] = []
+    remaining: int
+    slots: list[int] = field(default_factory=list)
 
 
 class WorkerLoop:

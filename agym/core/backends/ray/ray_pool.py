@@ -228,8 +228,7 @@ class RayPort(Port):
     def release(self) -> None:
         self.kill()
 
-    def explain(self, error: BaseException | None) -> str:
-        assert error is not None
+    def explain(self, error: BaseException) -> str:
         return str(error) if isinstance(error, ActorEnded) else self.group.describe(error)
 
     @property

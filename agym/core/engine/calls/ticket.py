@@ -131,17 +131,15 @@ class Deadlines:
 
     Attributes:
         timeout: Seconds for one operation, ``None`` for no deadlines.
+        replacement_seconds: How long a replacement may take: making an environment takes longer
+            than a step.
         asides: How many renders for observers are under way, which suspend the caller's deadlines.
     """
 
     def __init__(self, timeout: float | None) -> None:
         self.timeout = timeout
+        self.replacement_seconds = max(RECREATE_SECONDS, RECREATE_DEADLINES * (timeout or 0.0))
         self.asides = 0
-
-    @property
-    def replacement_seconds(self) -> float:
-        """How long a replacement may take: making an environment takes longer than a step."""
-        return max(RECREATE_SECONDS, RECREATE_DEADLINES * (self.timeout or 0.0))
 
     def start(self, ticket: Ticket) -> None:
         """Give a call its deadline."""

@@ -67,7 +67,7 @@ class VectorHost:
         guard: Entered while rows of the table are written.
         infos: The infos to return: all or none.
         vector_infos: Return infos in the form of the VectorEnv, if possible.
-        known_traits: The capabilities of the VectorEnv, once it is made.
+        traits: The capabilities of the VectorEnv, once it is made.
     """
 
     factories: Sequence[Factory]
@@ -78,7 +78,7 @@ class VectorHost:
     guard: AbstractContextManager[None] = field(default_factory=nullcontext)
     infos: InfoPolicy = ALL_INFOS
     vector_infos: bool = False
-    known_traits: Traits | None = field(default=None, init=False)
+    traits: Traits = field(init=False)
     _env: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -111,12 +111,6 @@ class VectorHost:
 
     # ---------------------------------------------------------------- life
 
-    @property
-    def traits(self) -> Traits:
-        """The capabilities of the VectorEnv."""
-        assert self.known_traits is not None
-        return self.known_traits
-
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         try:
             self._description = self._make()
@@ -128,7 +122,7 @@ class VectorHost:
         factory: Any = self.factories[0]
         self._env = factory(num_envs=self._count, first=self.first, mode=self.autoreset)
         check_vector(self._env, self._count)
-        self.known_traits = Traits.of(self._env)
+        self.traits = Traits.of(self._env)
         reason = self.traits.unsupported_mode(self.autoreset, type(self._env).__name__)
         if reason is not None:
             raise UsageError(reason)

@@ -26,6 +26,11 @@ from agym.errors import (
 # Bytes of a pickled exception; a larger exception is sent only as text.
 MAX_PICKLED = 64 * 1024
 
+# The attributes that a failure and its error have in common.
+DETAILS = (
+    "env_id", "env_ids", "operation", "seed", "episode", "step", "action", "error", "capsule",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -93,16 +98,8 @@ class Failure:
         here = self.exception
         failed = EnvError(
             f"{who} {what}{details}{capsule}",
-            env_id=self.env_id,
-            env_ids=self.env_ids,
-            operation=self.operation,
-            seed=self.seed,
-            episode=self.episode,
-            step=self.step,
-            action=self.action,
-            error=self.error,
-            capsule=self.capsule,
             exception=_unpack(self.pickled) if here is None else here,
+            **{name: getattr(self, name) for name in DETAILS},
         )
         failed.__cause__ = RemoteTraceback(self.traceback) if here is None else here
         return failed
