@@ -32,7 +32,7 @@ from agym.core._system.cpus import available_cores, core_numbers
 from agym.core._system.isolation import NoRunningLoop
 from agym.core._system.load import Load
 from agym.core.backends.registry import refuse_import
-from agym.core.engine.stats import Traffic
+from agym.core.engine.calls.traffic import Traffic
 from agym.core.hosts.factories import Factory, OneShotFactory, describe_first, reraise
 from agym.core.planning.caching import (
     recall_measured,

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from agym.core.engine.batches.sent_steps import Receive, SentSteps
 from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.calls.traffic import Traffic
 from agym.core.engine.faults.recovery import Recovery
 from agym.core.engine.hooks import Hooks
 from agym.core.engine.opened import EnvRows
-from agym.core.engine.stats import Traffic
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Completion, Payload, join_neighbours
 from agym.core.protocol.messages.failures import Failure
