@@ -47,7 +47,7 @@ class _Waiter:
         self._engine = engine
         self._backend = engine.backend
         self._spinning = self._backend.spinning
-        self._traffic = engine.calls.traffic
+        self._traffic = engine.traffic
         self.hooks = engine.hooks
         self._look_at = 0.0
 

@@ -87,7 +87,7 @@ def build(
     )
     engine = Engine(backend, timeout=options.timeout, copy=options.copy, policy=policy)
     if learn is not None:
-        learn(engine.calls.traffic)
+        learn(engine.traffic)
     return engine
 
 

@@ -1,4 +1,4 @@
-"""Statistics: the records that ``stats()`` returns; ``engine/calls/traffic.py`` times steps and waits."""
+"""Statistics: the records that ``stats()`` returns. Measured in ``engine/calls/traffic.py``."""
 
 from __future__ import annotations
 
