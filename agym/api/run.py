@@ -12,14 +12,6 @@ from agym.errors import UsageError, UsageTypeError
 T = TypeVar("T")
 
 
-def _is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
     """Run a coroutine as ``asyncio.run`` does, on uvloop where it is installed.
 
@@ -45,7 +37,7 @@ def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
         name = getattr(main, "__name__", "main")
         remedy = f": call it, agym.run({name}())" if callable(main) else ""
         raise UsageTypeError(f"agym.run needs a coroutine, not {type(main).__name__}{remedy}")
-    if _is_running():
+    if asyncio._get_running_loop() is not None:
         main.close()
         raise UsageError(
             "an event loop is running already, as in Jupyter or inside a coroutine: write"

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.core.engine.batches.builder import LEASED, LOST
+from agym.core.engine.batches.leases import LEASED, LOST
 from tests.support.backends import FORK, SERIAL_OR_FORK
 from tests.support.core_selection import examples
 from tests.support.drivers import APIS, FORKED, Setup, everywhere, opened

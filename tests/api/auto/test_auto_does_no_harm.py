@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import agym
-from agym.api.auto import probing
+from agym.api import plan as plan_module
 from agym.cli.app import app
 from tests.support.envs.plain_envs import Result, Tally
 from tests.support.scripts import run
@@ -238,7 +238,7 @@ def test_one_that_wants_to_leave_does_not_end_the_caller(when: str) -> None:
 
 @pytest.mark.full
 def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(plan_module, "PROBE_SECONDS", 1.0)
     for when in ("make", "step"):
         with pytest.raises(agym.UsageError, match="making and measuring Ends took more than 1 s"):
             agym.plan(partial(Ends, when, hang), 2)

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.core.planning import choosing
-from agym.core.planning.choice import MIN_SPEEDUP, decide, readable
+from agym.core.planning.choice import MIN_SPEEDUP, Plan, decide, readable
 from agym.core.planning.choosing import plan_for
 from agym.core.planning.model import Candidate, Profile, Requirements
-from agym.core.planning.plans import Plan
 from tests.support.envs.plain_envs import Tally
 
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)

@@ -18,8 +18,7 @@ import pytest
 
 from agym.api.options.environments import make_factories
 from agym.core.planning import sampling
-from agym.core.planning.profiling import measure, measure_on_loop
-from agym.core.planning.sampling import make_sample, name_of, obstacle
+from agym.core.planning.sampling import make_sample, measure, measure_on_loop, name_of, obstacle
 from tests.support.envs.costly_envs import AsyncCostly, Costly
 from tests.support.envs.plain_envs import Result, Tally
 

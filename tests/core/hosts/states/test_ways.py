@@ -17,7 +17,7 @@ from gymnasium.utils import EzPickle
 import agym
 from agym.core.hosts.states import by_attributes, codecs
 from agym.core.hosts.states.codecs import registered
-from agym.core.hosts.states.episode_record import Record, note_start
+from agym.core.hosts.states.env_state import Record, note_start
 from agym.core.hosts.states.ways import copy_env, kind_of, refute
 from agym.testing import assert_same
 from agym.testing.random_env import RandomEnv
