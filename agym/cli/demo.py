@@ -14,7 +14,7 @@ from agym import make
 from agym.api.options.environments import find_spec
 from agym.backends import BackendName
 from agym.cli.console import console, text_column
-from agym.cli.options import WITH_WORKERS, NumEnvs
+from agym.cli.options import WITH_WORKERS, EnvId, NumEnvs, Workers
 from agym.core._system.cpus import available_cores
 
 # A step takes about 25 µs, so that processes are faster on any machine with two cores.
@@ -58,13 +58,11 @@ class DemoResult:
     rate: float
 
 
-def demo(
-    env: Annotated[str, typer.Argument(help="Id of the environment.")] = DEFAULT_ENV,
+def command(
+    env: EnvId = DEFAULT_ENV,
     num_envs: NumEnvs = 64,
     steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 3000,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
-    ] = None,
+    workers: Workers = None,
     backend: Annotated[
         Compared, typer.Option(help="Backend to compare with serial.")
     ] = WITH_WORKERS,

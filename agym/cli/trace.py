@@ -21,16 +21,11 @@ agym trace run.json -o run.png
 """
 
 
-def trace_command(
+def command(
     file: Annotated[Path, typer.Argument(help="Timeline written by agym.trace.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="PNG file to draw the timeline into.",
-            show_default="not drawn",
-        ),
+        typer.Option("-o", "--output", help="PNG file to draw into.", show_default="not drawn"),
     ] = None,
 ) -> None:
     """Summarize how much a timeline overlaps; view the file in https://ui.perfetto.dev."""
