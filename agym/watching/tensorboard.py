@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from agym.core.protocol.arguments import Ids, check_count, parse_env_ids
 from agym.errors import UsageError
 from agym.watching.episode_totals import Episodes
 from agym.watching.tensorboard_clips import ClipMovie, Clips
-from agym.watching.video.recording import DEFAULT_FPS, check_pictures, paint_whole
+from agym.watching.video.recording import check_pictures, frame_rate, paint_whole
 from agym.watching.video.writer import Writer
 
 # Default maximum size of videos (width, height). TensorBoard shows videos in their own size.
@@ -122,10 +121,7 @@ def tensorboard(
         check_pictures(api)
         require("av", "tensorboard")
         require("PIL.Image", "tensorboard")
-    if fps is None:
-        fps = float(api.metadata.get("render_fps") or DEFAULT_FPS)
-    if not (isinstance(fps, int | float) and 0 < fps <= 1000):
-        raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
+    rate = frame_rate(api, fps)
     closes = isinstance(writer, str | os.PathLike)
     if closes:
         writer = require("tensorboardX", "tensorboard").SummaryWriter(str(writer))
@@ -136,7 +132,6 @@ def tensorboard(
         )
     lock, clips = threading.Lock(), None
     if rounds:
-        rate = Fraction(fps).limit_denominator(1000)
         steps = range(step, FOR_EVER, rounds * api.num_envs)
         movie = ClipMovie(writer, lock, f"{prefix}envs/video", video_length, rate, steps)
         paint = partial(paint_whole, scale=scale, size=FITTING)
