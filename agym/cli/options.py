@@ -23,7 +23,7 @@ def flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text, show_default="off")
 
 
-def number(text: str, default: str | bool = True, **limits: float) -> Any:
+def number(text: str, default: str | bool = True, **limits: Any) -> Any:
     """Return an option for a finite float; ``default`` is shown in the help."""
     return typer.Option(help=text, show_default=default, callback=_finite, **limits)
 

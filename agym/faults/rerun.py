@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from agym.api.run import run
+from agym.api.run import run, run_now
 from agym.core._system.watchdog import Hang, deadline
 from agym.core.engine.faults.capsule import Capsule
 from agym.core.hosts.factories import innermost, is_coroutine_env
@@ -72,19 +72,9 @@ def rerun(capsule: Capsule, watch: Watch) -> Ending:
     play = _Play(capsule, watch, replica).run
     if not replica.on_loop:
         with suppress(NeedsLoop):
-            return _without_loop(play())
+            return run_now(play())
         replica.on_loop = True
     return run(play())
-
-
-def _without_loop(coroutine: Coroutine[Any, Any, Ending]) -> Ending:
-    """Run a coroutine that never waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        ending: Ending = end.value
-        return ending
-    raise AssertionError("a Gymnasium environment is never awaited")
 
 
 class _Play:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from agym.agents.openenv.client_server import (
     tls_context,
 )
 from agym.agents.openenv.wire import Code, as_fields, decode, encode
+from agym.api.run import LoopThread
 from agym.core._system.extras import require
 from agym.errors import RemoteError
 
@@ -187,21 +187,11 @@ def ask_for_schema(server: Server) -> dict[str, Any]:
 
     The request runs on an event loop in a thread, because the caller may be within an event loop.
     """
-    answers: list[dict[str, Any] | BaseException] = []
-
-    def ask() -> None:
-        try:
-            answers.append(asyncio.run(_schema(server)))
-        except BaseException as error:
-            answers.append(error)
-
-    thread = threading.Thread(target=ask, name="agym-openenv-schema", daemon=True)
-    thread.start()
-    thread.join()
-    (answer,) = answers
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
+    thread = LoopThread("agym-openenv-schema")
+    try:
+        return thread.submit(_schema(server)).result()
+    finally:
+        thread.close()
 
 
 async def _schema(server: Server) -> dict[str, Any]:
