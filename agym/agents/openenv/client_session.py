@@ -6,23 +6,15 @@ the server has ended an idle one. Within an episode nothing is ever sent twice.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
-from agym.agents.openenv.client_server import (
-    FULL,
-    NOT_RETRYABLE,
-    NOT_YET,
-    SHOWN,
-    Attempts,
-    Place,
-    Server,
-    retry_after,
-)
-from agym.agents.openenv.connection import Broken, Connection, NotWebSocket, Refused
-from agym.agents.openenv.wire import BINARY, RETRY_AFTER, Code, as_fields, decode, encode
+from agym.agents.openenv.client_server import SHOWN, Attempts, Server, retry_after
+from agym.agents.openenv.connection import Broken, Connection
+from agym.agents.openenv.wire import BINARY, PATH, RETRY_AFTER, Code, as_fields, decode, encode
 from agym.errors import RemoteError
 
 _NUMBERS = itertools.count(1)
@@ -67,7 +59,7 @@ class WebSocketSession:
                 pass
         self._drop("another is opened")
         attempts = Attempts(self._server.connect_timeout)
-        place = await self._wait_for_place(attempts)
+        release = await self._wait_for_place(attempts)
         try:
             while True:
                 try:
@@ -78,11 +70,11 @@ class WebSocketSession:
                     if not await attempts.pause(full.delay):
                         raise self._server.full(str(full)) from None
                 else:
-                    self._connection.when_closed(place.release)
+                    self._connection.when_closed(release)
                     return answer
         except BaseException:
             self._drop("its first reset failed")
-            place.release()
+            release()
             raise
 
     async def step(self, action: Any) -> dict[str, Any]:
@@ -124,12 +116,14 @@ class WebSocketSession:
         if self._connection is not None:
             self._connection.abort(reason)
 
-    async def _wait_for_place(self, attempts: Attempts) -> Place:
+    async def _wait_for_place(self, attempts: Attempts) -> Callable[[], None]:
+        """Wait for the right to a session; return the function that gives it back."""
         limit = self._server.limit
         if limit is None:
-            return Place()
+            return lambda: None
         try:
-            return await limit.acquire(attempts.remaining)
+            await limit.acquire(attempts.remaining)
+            return limit.release
         except TimeoutError:
             raise self._server.error(
                 "connect",
@@ -140,38 +134,17 @@ class WebSocketSession:
             ) from None
 
     async def _open(self, attempts: Attempts) -> Connection:
-        """Connect, again and again while that can help."""
         server = self._server
-        problem: RemoteError | None = None
-        while True:
-            try:
-                async with asyncio.timeout(attempts.remaining):
-                    connection = await Connection.open(
-                        server.websocket_url,
-                        headers=server.headers,
-                        subprotocols=(BINARY,),
-                        max_size=server.max_size,
-                    )
-            except Refused as refused:
-                if refused.status in FULL:
-                    reason = f"HTTP status {refused.status}"
-                    raise Full(reason, retry_after(refused.headers)) from None
-                problem = server.refusal(refused.status, refused.body, "/ws")
-                if refused.status not in NOT_YET:
-                    raise problem from None
-            except NotWebSocket as error:
-                raise server.not_openenv(error) from None
-            except NOT_RETRYABLE as error:
-                raise server.unreachable(error) from error
-            except TimeoutError:
-                problem = problem or server.unreachable("it accepts no WebSocket")
-            except OSError as error:
-                problem = server.unreachable(error)
-            else:
-                self._number = next(_NUMBERS)
-                return connection
-            if not await attempts.pause():
-                raise problem
+        open_once = partial(
+            Connection.open,
+            server.websocket_url,
+            headers=server.headers,
+            subprotocols=(BINARY,),
+            max_size=server.max_size,
+        )
+        connection = await server.connect(open_once, PATH, attempts, "it accepts no WebSocket")
+        self._number = next(_NUMBERS)
+        return connection
 
     async def _exchange(
         self, operation: str, expected: str, question: dict[str, Any]

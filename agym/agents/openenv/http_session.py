@@ -9,80 +9,67 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agym.agents.openenv.client_server import (
     FULL,
-    NOT_RETRYABLE,
     NOT_YET,
     OK,
     SHOWN,
     UNAUTHORIZED,
     Attempts,
+    Refused,
     Server,
+    WrongProtocol,
     retry_after,
     tls_context,
 )
 from agym.agents.openenv.wire import Code, as_fields, decode, encode
 from agym.api.run import LoopThread
 from agym.core._system.extras import require
-from agym.errors import RemoteError
 
 NOT_FOUND = 404
 
 
-@dataclass(frozen=True)
-class Response:
-    """The answer of a server.
-
-    Attributes:
-        status: The HTTP status.
-        headers: The headers; names are compared without case.
-        body: The content.
-    """
+class Response(NamedTuple):
+    """The answer of a server; names of headers are compared without case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class NotHTTP(Exception):
-    """The server's answer is not HTTP/1.1, or too large."""
-
-
-async def request(
-    url: str, *, headers: Mapping[str, str], max_size: int, body: bytes | None = None
-) -> Response:
+async def request(server: Server, path: str, body: bytes | None = None) -> Response:
     """GET a page, or POST a ``body`` of JSON; the caller limits the time.
 
     Each exchange has a separate connection, so that no answer can belong to another exchange.
 
     Raises:
         OSError: No connection to the server, or it was lost.
-        NotHTTP: The answer is not HTTP/1.1, or has more than ``max_size`` bytes.
+        WrongProtocol: The answer is not HTTP/1.1, or has more than ``max_size`` bytes.
     """
     httpx2 = require("httpx2", "openenv")
-    verify = tls_context() if url.startswith("https:") else False
+    verify = tls_context() if server.url.startswith("https:") else False
     fields = {"accept": "application/json", "accept-encoding": "identity", "connection": "close"}
+    method = "GET"
     if body is not None:
-        fields["content-type"] = "application/json"
-    method = "GET" if body is None else "POST"
+        method, fields["content-type"] = "POST", "application/json"
+    fields |= server.headers
     try:
         async with (
             httpx2.AsyncClient(verify=verify, timeout=None, trust_env=False) as client,
-            client.stream(method, url, headers={**fields, **headers}, content=body) as response,
+            client.stream(method, server.url + path, headers=fields, content=body) as response,
         ):
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk
-                if len(content) > max_size:
-                    raise NotHTTP(f"the answer has more than {max_size} bytes")
+                if len(content) > server.max_size:
+                    raise WrongProtocol(f"the answer has more than {server.max_size} bytes")
             return Response(response.status_code, response.headers, bytes(content))
     except httpx2.RemoteProtocolError as error:
         if "disconnected" in str(error):  # before it had answered
             raise ConnectionResetError("the server ended the connection") from error
-        raise NotHTTP(str(error)) from error
+        raise WrongProtocol(str(error)) from error
     except httpx2.TransportError as error:
         raise (_os_error(error) or ConnectionError(str(error))) from error
 
@@ -134,34 +121,27 @@ class HTTPSession:
         body = None if data is None else str(encode(data, binary=False)).encode()
         attempts = Attempts(server.connect_timeout)
         while True:
-            response = await self._request(operation, body, attempts)
-            if response.status not in FULL + NOT_YET:
-                return self._data(operation, response)
-            if not await attempts.pause(retry_after(response.headers)):
-                raise server.full(f"HTTP status {response.status}")
-
-    async def _request(self, operation: str, body: bytes | None, attempts: Attempts) -> Response:
-        server = self._server
-        while True:
+            delay = None
             try:
                 async with asyncio.timeout(server.timeout):
-                    return await request(
-                        f"{server.url}/{operation}",
-                        headers=server.headers,
-                        max_size=server.max_size,
-                        body=body,
-                    )
+                    response = await request(server, f"/{operation}", body)
             except ConnectionRefusedError as error:  # so nothing was sent
-                if not await attempts.pause():
-                    raise server.unreachable(error) from error
+                problem = server.unreachable(error)
             except TimeoutError:
                 text = f"no answer to {operation} within timeout={server.timeout:g} s: pass a"
                 raise server.error(operation, "TIMEOUT", f"{text} longer timeout=") from None
             except OSError as error:
                 text = f"the connection ended before {operation} was answered: {error}"
                 raise server.error(operation, "CONNECTION_LOST", text) from error
-            except NotHTTP as error:
+            except WrongProtocol as error:
                 raise server.not_openenv(error) from error
+            else:
+                if response.status not in FULL + NOT_YET:
+                    return self._data(operation, response)
+                problem = server.full(f"HTTP status {response.status}")
+                delay = retry_after(response.headers)
+            if not await attempts.pause(delay):
+                raise problem
 
     def _data(self, operation: str, response: Response) -> dict[str, Any]:
         server, status = self._server, response.status
@@ -195,47 +175,19 @@ def ask_for_schema(server: Server) -> dict[str, Any]:
 
 
 async def _schema(server: Server) -> dict[str, Any]:
-    attempts = Attempts(server.connect_timeout)
-    problem: RemoteError | None = None
-    while True:
-        delay = None
+    async def once() -> dict[str, Any]:
+        response = await request(server, "/schema")
+        if response.status == NOT_FOUND:
+            return {}
+        if response.status != OK:
+            raise Refused(*response)
         try:
-            async with asyncio.timeout(attempts.remaining):
-                response = await _get_schema(server)
-        except NotHTTP as error:
-            raise server.not_openenv(error) from None
-        except TimeoutError:
-            problem = problem or server.unreachable(
-                "no answer to GET /schema (a server on the event loop that calls agym.openenv"
-                " cannot answer: call it by `await asyncio.to_thread(agym.openenv, url)`)"
-            )
-        except NOT_RETRYABLE as error:
-            raise server.unreachable(error) from error
-        except OSError as error:
-            problem = server.unreachable(error)
-        else:
-            if response.status in FULL:
-                delay = retry_after(response.headers)
-                problem = server.full(f"HTTP status {response.status}")
-            elif response.status in NOT_YET:
-                problem = server.refusal(response.status, response.body, "/schema")
-            else:
-                return _read_schema(server, response)
-        if not await attempts.pause(delay):
-            raise problem
+            return decode(response.body.decode())
+        except ValueError as error:
+            raise WrongProtocol(f"GET /schema gives no JSON object ({error})") from None
 
-
-async def _get_schema(server: Server) -> Response:
-    url = f"{server.url}/schema"
-    return await request(url, headers=server.headers, max_size=server.max_size)
-
-
-def _read_schema(server: Server, response: Response) -> dict[str, Any]:
-    if response.status == NOT_FOUND:
-        return {}
-    if response.status != OK:
-        raise server.refusal(response.status, response.body, "/schema")
-    try:
-        return decode(response.body.decode())
-    except ValueError as error:
-        raise server.not_openenv(f"GET /schema gives no JSON object ({error})") from None
+    silent = (
+        "no answer to GET /schema (a server on the event loop that calls agym.openenv cannot"
+        " answer: call it by `await asyncio.to_thread(agym.openenv, url)`)"
+    )
+    return await server.connect(once, "/schema", Attempts(server.connect_timeout), silent)
