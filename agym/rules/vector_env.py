@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -37,12 +37,6 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "parallel": ParallelEngine,
     "cuda": CudaEngine,
 }
-
-# Attributes of an AgymVectorEnv that are missing here, because games step in the caller's thread.
-ENGINE_ONLY = (
-    "backend", "call", "call_async", "call_wait", "get_attr", "reset_async", "reset_wait", "runner",
-    "set_attr", "stats", "step_async", "step_wait", "workers",
-)  # fmt: skip
 
 MODES = {
     AutoresetMode.NEXT_STEP: kernels.NEXT_STEP,
@@ -145,13 +139,6 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self._keyed, self._begun = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
         self.begun = False
         self._over: Array | None = None
-
-    if not TYPE_CHECKING:  # type checkers report these by themselves
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Refuse; for attributes of an AgymVectorEnv, with the backend that has them."""
-            remedy = ": agym.make_vec(..., backend='vector') has it" if name in ENGINE_ONLY else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     @property
     def states(self) -> Any:
@@ -292,7 +279,11 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         With ``finals``, the last observations of episodes are written there, not into the infos.
         """
         spare = self._spare = self._spare or self.loops.outputs()
-        out = spare.into(observations, rewards, terminated, truncated, finals)
+        present = spare.finals if spare.finals is not spare.observations else observations
+        out = spare._replace(
+            observations=observations, rewards=rewards, terminated=terminated,
+            truncated=truncated, finals=present if finals is None else finals,
+        )  # fmt: skip
         return self._show(out, final_obs=finals is None)
 
     def _show(self, out: Outputs, *, final_obs: bool = True) -> dict[str, Any]:
