@@ -26,7 +26,7 @@ from agym.core.hosts.async_env import AnySpace
 from agym.errors import UsageError, UsageTypeError
 
 # What a server may call that an episode was cut off; the second is of Gymnasium's old wrapper.
-TRUNCATED, OLD_TRUNCATED = "truncated", "TimeLimit.truncated"
+TRUNCATED = ("truncated", "TimeLimit.truncated")
 # The maximum number of bytes of a message, as in OpenEnv's client: pictures and pages are large.
 MAX_SIZE = 100 * 2**20
 
@@ -208,7 +208,9 @@ class RemoteEnv:
         self._session = HTTPSession(server) if stateless else WebSocketSession(server)
         self._read = observation_reader(observation)
         self._served = served
-        self._write = action_writer(action) if served is None or action is not None else _unchanged
+        self._write = action_writer(action)
+        if served is not None and action is None:
+            self._write = lambda action: action
         # What a function or type of the caller's returns is the observation.
         self._space = None if callable(observation) else observation_space
         self.observation_space = AnySpace() if observation_space is None else observation_space
@@ -275,11 +277,8 @@ class RemoteEnv:
         except UsageError:
             raise  # what the caller's types or spaces say does not fit
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._server.error(
-                operation,
-                "BAD_ANSWER",
-                f"the answer to {operation} is wrong: {type(error).__name__}: {error}",
-            ) from error
+            text = f"the answer to {operation} is wrong: {type(error).__name__}: {error}"
+            raise self._server.error(operation, "BAD_ANSWER", text) from error
         return observation, reward, done and not truncated, truncated, info
 
     def _unwrapped(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -292,14 +291,6 @@ class RemoteEnv:
         return {**data, "observation": fields[VALUE]}
 
 
-def _unchanged(action: Any) -> Any:
-    return action
-
-
 def _is_truncated(data: dict[str, Any], info: dict[str, Any]) -> bool:
-    for place in (data, info, data["observation"]):
-        if isinstance(place, dict) and (
-            place.get(TRUNCATED) is True or place.get(OLD_TRUNCATED) is True
-        ):
-            return True
-    return False
+    places = [place for place in (data, info, data["observation"]) if isinstance(place, dict)]
+    return any(place.get(name) is True for place in places for name in TRUNCATED)

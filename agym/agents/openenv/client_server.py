@@ -223,49 +223,42 @@ class Server:
 
     def refusal(self, status: int, body: bytes, path: str) -> RemoteError:
         """Make the error of an HTTP status that no further attempt can change."""
-        excerpt = body[:SHOWN].decode(errors="replace")
         if status in UNAUTHORIZED:
             sent = "authorization" in {name.lower() for name in self.headers}
-            text = "its token was refused" if sent else "no token was sent"
-            return self.error(
-                "connect",
-                "REFUSED",
-                f"it refuses {path} with HTTP status {status}, and {text}: pass the server's token,"
-                " agym.openenv(url, token=...), and check the path of the address",
+            token = "its token was refused" if sent else "no token was sent"
+            text = (
+                f"it refuses {path} with HTTP status {status}, and {token}: pass the server's"
+                " token, agym.openenv(url, token=...), and check the path of the address"
             )
-        return self.error(
-            "connect",
-            "BAD_ANSWER",
+            return self.error("connect", "REFUSED", text)
+        excerpt = body[:SHOWN].decode(errors="replace")
+        text = (
             f"it answers {path} with HTTP status {status} {excerpt!r}, as no OpenEnv server does:"
-            " check the address, and pass protocol='http' for a server without WebSocket",
+            " check the address, and pass protocol='http' for a server without WebSocket"
         )
+        return self.error("connect", "BAD_ANSWER", text)
 
     def not_openenv(self, reason: object) -> RemoteError:
         """Make the error of a server that speaks another protocol."""
-        return self.error(
-            "connect",
-            "BAD_ANSWER",
-            f"it is no OpenEnv server: {reason}; check the address and the port",
-        )
+        text = f"it is no OpenEnv server: {reason}; check the address and the port"
+        return self.error("connect", "BAD_ANSWER", text)
 
     def unreachable(self, reason: object) -> RemoteError:
         """Make the error of a server that cannot be reached."""
-        return self.error(
-            "connect",
-            "UNREACHABLE",
+        text = (
             f"no connection within connect_timeout={self.connect_timeout:g} s: {reason}; start the"
-            " server, or check the address and the port",
+            " server, or check the address and the port"
         )
+        return self.error("connect", "UNREACHABLE", text)
 
     def full(self, reason: str) -> RemoteError:
         """Make the error of a server that had no session for us in time."""
-        return self.error(
-            "connect",
-            Code.CAPACITY_REACHED,
+        text = (
             f"the server is full ({reason}), and had no session within"
             f" connect_timeout={self.connect_timeout:g} s: make fewer environments, pass"
-            " max_sessions= so that they take turns, or allow the server more sessions",
+            " max_sessions= so that they take turns, or allow the server more sessions"
         )
+        return self.error("connect", Code.CAPACITY_REACHED, text)
 
 
 @cache
