@@ -7,6 +7,15 @@ Errors that agym raises on purpose are printed as one sentence, without a traceb
               2     invalid usage
               3     agym rerun: not reproduced
               130   Ctrl-C
+
+Examples:
+agym demo
+
+agym demo CartPole-v1 -n 1024 --workers 4
+
+agym plan ALE/Pong-v5 16
+
+agym watch CartPole-v1 -n 64
 """
 
 from __future__ import annotations
@@ -22,29 +31,23 @@ from agym.cli.commands import Commands
 from agym.cli.console import console
 from agym.core._system.pygame_support import headless
 
-EXAMPLES = """Examples:
 
-agym demo
-
-agym demo CartPole-v1 -n 1024 --workers 4
-
-agym plan ALE/Pong-v5 16
-
-agym watch CartPole-v1 -n 64
-"""
+def examples(docstring: str | None) -> str:
+    """Return the examples at the end of a module's docstring."""
+    return "Examples:\n\n" + (docstring or "").partition("Examples:")[2].lstrip()
 
 
 app = typer.Typer(
     name="agym",
     cls=Commands,
-    epilog=EXAMPLES,
+    epilog=examples(__doc__),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 for module in (demo, plan, play, record, rerun, serve, trace, watch):
     name = module.__name__.rpartition(".")[2]
-    app.command(name, epilog=module.EXAMPLES)(module.command)
+    app.command(name, epilog=examples(module.__doc__))(module.command)
 
 
 def _show_version(wanted: bool) -> None:

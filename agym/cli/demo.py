@@ -1,4 +1,14 @@
-"""``agym demo``: compare the speed of real environments run serially and in workers."""
+"""``agym demo``: compare the speed of real environments run serially and in workers.
+
+Examples:
+agym demo
+
+agym demo CartPole-v1 -n 1024 --steps 500
+
+agym demo ALE/Pong-v5 -n 8 --workers 4
+
+agym demo HumanoidStandup-v5 -n 32 --backend ray
+"""
 
 from __future__ import annotations
 
@@ -28,17 +38,6 @@ ACTION_BATCHES = 64
 
 # Backends with workers that run any environment.
 Compared = Literal["process", "thread", "ray"]
-
-EXAMPLES = """Examples:
-
-agym demo
-
-agym demo CartPole-v1 -n 1024 --steps 500
-
-agym demo ALE/Pong-v5 -n 8 --workers 4
-
-agym demo HumanoidStandup-v5 -n 32 --backend ray
-"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,12 @@
-"""``agym plan``: show which backend is best for an environment, and why."""
+"""``agym plan``: show which backend is best for an environment, and why.
+
+Examples:
+agym plan CartPole-v1 64
+
+agym plan ALE/Pong-v5 16 --verify
+
+agym plan Acrobot-v1 32 --async
+"""
 
 from __future__ import annotations
 
@@ -11,15 +19,6 @@ from agym import plan
 from agym.cli.console import console, text_column
 from agym.cli.options import MAX_ENVS, EnvId, flag
 from agym.errors import MissingExtraError, UsageError
-
-EXAMPLES = """Examples:
-
-agym plan CartPole-v1 64
-
-agym plan ALE/Pong-v5 16 --verify
-
-agym plan Acrobot-v1 32 --async
-"""
 
 
 def command(

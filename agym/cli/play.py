@@ -1,4 +1,12 @@
-"""``agym play``: play an environment with the keyboard, on a page in the browser."""
+"""``agym play``: play an environment with the keyboard, on a page in the browser.
+
+Examples:
+agym play agym/Pong-v0
+
+agym play CartPole-v1 --keys "ArrowLeft=0 ArrowRight=1" --wait
+
+agym play Pendulum-v1 --keys "a=[-2.0] d=[2.0]" --open
+"""
 
 from __future__ import annotations
 
@@ -13,15 +21,6 @@ from agym.cli.options import EnvId, OpenPage, Port, flag, number
 from agym.cli.watch import DEFAULT_SPEED, welcome
 from agym.watching.live.keyboard import Keyboard
 from agym.watching.live.page import watch
-
-EXAMPLES = """Examples:
-
-agym play agym/Pong-v0
-
-agym play CartPole-v1 --keys "ArrowLeft=0 ArrowRight=1" --wait
-
-agym play Pendulum-v1 --keys "a=[-2.0] d=[2.0]" --open
-"""
 
 
 def command(

@@ -1,4 +1,12 @@
-"""``agym record``: record a video of environments with random actions."""
+"""``agym record``: record a video of environments with random actions.
+
+Examples:
+agym record CartPole-v1 -n 16 -o cartpole.mp4
+
+agym record ALE/Pong-v5 -n 16 --steps 500 --labels -o pong.mp4
+
+agym record Acrobot-v1 --steps 200 --scale 0.5 -o acrobot.gif
+"""
 
 from __future__ import annotations
 
@@ -16,15 +24,6 @@ from agym.cli.options import WITH_WORKERS, EnvId, NumEnvs, Seed, Workers, flag, 
 from agym.watching.video.movie import check_path
 from agym.watching.video.recording import MAX_FPS, MIN_FPS, paths_of, record
 from agym.watching.video.tiling import MAX_SCALE, mosaic
-
-EXAMPLES = """Examples:
-
-agym record CartPole-v1 -n 16 -o cartpole.mp4
-
-agym record ALE/Pong-v5 -n 16 --steps 500 --labels -o pong.mp4
-
-agym record Acrobot-v1 --steps 200 --scale 0.5 -o acrobot.gif
-"""
 
 
 def command(

@@ -7,6 +7,13 @@ Exit codes::
     2         the file cannot be rerun
     3         not reproduced
     a signal  reproduced: the process died as the worker did
+
+Examples:
+agym rerun faults/env3-step-20260102T101112-1a2b3c4d.agym
+
+agym rerun env3-step-20260102T101112-1a2b3c4d.agym --pdb
+
+agym rerun env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
 """
 
 from __future__ import annotations
@@ -40,15 +47,6 @@ QUICK_SECONDS = 2.0
 DRAW_SECONDS = 0.1
 
 NOT_REPRODUCED = 3
-
-EXAMPLES = """Examples:
-
-agym rerun faults/env3-step-20260102T101112-1a2b3c4d.agym
-
-agym rerun env3-step-20260102T101112-1a2b3c4d.agym --pdb
-
-agym rerun env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
-"""
 
 
 def command(

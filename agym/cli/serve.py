@@ -1,4 +1,12 @@
-"""``agym serve``: serve environments to OpenEnv clients and ``agym.openenv``."""
+"""``agym serve``: serve environments to OpenEnv clients and ``agym.openenv``.
+
+Examples:
+agym serve CartPole-v1 -n 256
+
+agym serve ALE/Pong-v5 -n 64 --backend process --timeout 30
+
+agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
+"""
 
 from __future__ import annotations
 
@@ -24,15 +32,6 @@ from agym.api.run import run
 from agym.cli.console import console
 from agym.cli.options import Backend, EnvId, NumEnvs, Port, Workers, flag, number
 from agym.errors import UsageError
-
-EXAMPLES = """Examples:
-
-agym serve CartPole-v1 -n 256
-
-agym serve ALE/Pong-v5 -n 64 --backend process --timeout 30
-
-agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
-"""
 
 # The client that has these arguments; openenv-core 0.3 has no `headers=`.
 OPENENV = 'pip install "openenv>=0.10"'

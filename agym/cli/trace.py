@@ -1,4 +1,10 @@
-"""``agym trace``: summarize how much a recorded timeline overlaps, and draw it."""
+"""``agym trace``: summarize how much a recorded timeline overlaps, and draw it.
+
+Examples:
+agym trace run.json
+
+agym trace run.json -o run.png
+"""
 
 from __future__ import annotations
 
@@ -12,13 +18,6 @@ from agym.cli.console import console
 from agym.errors import UsageError
 from agym.watching.trace_report import draw, measure, read_spans
 from agym.watching.video.movie import check_file, writing
-
-EXAMPLES = """Examples:
-
-agym trace run.json
-
-agym trace run.json -o run.png
-"""
 
 
 def command(

@@ -1,4 +1,12 @@
-"""``agym watch``: show environments on a page in the browser."""
+"""``agym watch``: show environments on a page in the browser.
+
+Examples:
+agym watch CartPole-v1 -n 64
+
+agym watch ALE/Pong-v5 -n 16 --speed 0 --open
+
+agym watch CartPole-v1 -n 16 --policy my_agent:act
+"""
 
 from __future__ import annotations
 
@@ -18,15 +26,6 @@ from agym.cli.console import console
 from agym.cli.options import Backend, EnvId, NumEnvs, OpenPage, Port, Seed, Workers, number
 from agym.errors import UsageError
 from agym.watching.live.page import AsyncPage, watch
-
-EXAMPLES = """Examples:
-
-agym watch CartPole-v1 -n 64
-
-agym watch ALE/Pong-v5 -n 16 --speed 0 --open
-
-agym watch CartPole-v1 -n 16 --policy my_agent:act
-"""
 
 # Steps per second of environments whose metadata has no render_fps.
 DEFAULT_SPEED = 30

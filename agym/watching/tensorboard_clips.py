@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -53,25 +54,22 @@ class Clips(Recording):
             super()._take()
 
 
+@dataclass(eq=False)
 class ClipMovie:
-    """Writes each clip as a video; used by a :class:`~agym.watching.video.writer.Writer`."""
+    """Writes each clip as a video; used by a :class:`~agym.watching.video.writer.Writer`.
 
-    def __init__(
-        self, writer: Any, lock: threading.Lock, tag: str, length: int, fps: Fraction, steps: range
-    ) -> None:
-        """Prepare to write.
+    The lock guards TensorBoard's writer. A clip has ``_length`` pictures, including dropped ones;
+    ``_steps`` are the steps at which clips start.
+    """
 
-        ``lock`` guards TensorBoard's ``writer``. A clip has ``length`` pictures, including dropped
-        ones; ``steps`` are the steps at which clips start.
-        """
-        self._writer = writer
-        self._lock = lock
-        self._tag = tag
-        self._length = length
-        self._fps = fps
-        self._steps = steps
-        self._clip = 0
-        self._pictures: list[Array] = []
+    _writer: Any
+    _lock: threading.Lock
+    _tag: str
+    _length: int
+    _fps: Fraction
+    _steps: range
+    _clip: int = 0
+    _pictures: list[Array] = field(default_factory=list)
 
     def add(self, picture: Array, position: int) -> None:
         """Add a picture, and write the clip if it is complete."""

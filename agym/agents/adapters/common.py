@@ -24,6 +24,7 @@ from agym import AsyncEnvs, make_async
 from agym.api.options.environments import EnvLike
 from agym.api.run import LoopThread
 from agym.core.protocol.arguments import is_integer
+from agym.core.protocol.typing import Options, Start
 from agym.errors import ClosedError, UsageError, UsageTypeError
 
 T = TypeVar("T")
@@ -74,9 +75,7 @@ class Seat:
         """Whether the environment is closed."""
         return not self._end.alive
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: int | None = None, options: Options | None = None) -> Start:
         """Start an episode, and wait for the first observation."""
         return _wait(self._open_thread(), self._reset(seed, options))
 
@@ -101,9 +100,7 @@ class Seat:
             raise ClosedError("the environment is closed")
         return self._thread
 
-    async def _reset(
-        self, seed: int | None, options: dict[str, Any] | None
-    ) -> tuple[Any, dict[str, Any]]:
+    async def _reset(self, seed: int | None, options: Options | None) -> Start:
         async with self._turn:
             observations, infos = await self._envs.reset(seed=seed, options=options)
             self._over = False

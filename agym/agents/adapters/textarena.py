@@ -33,6 +33,7 @@ from agym.api.run import run_now
 from agym.core._system.extras import require
 from agym.core.hosts.async_env import AnySpace
 from agym.core.protocol.arguments import check_count
+from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError
 from agym.rollouts.calling import is_coroutine_function
 
@@ -40,7 +41,6 @@ textarena: Any = require("textarena", "textarena")
 registration: Any = require("textarena.envs.registration", "textarena")
 
 Opponent = Callable[[int, Any], str | Awaitable[str]]
-Result = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 def factory(
@@ -121,9 +121,7 @@ class CoroutineGame:
             self._env = textarena.make(spec.id, **env_kwargs)
         self._name = spec.id
 
-    async def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    async def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         """Start a game, and wait for the moves of players before this one."""
         with self._random:
             self._env.reset(num_players=self._players, seed=seed)
@@ -182,9 +180,7 @@ class Game(gymnasium.Env[Any, str]):
         self.action_space = AnySpace()
         self._game = make()
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         super().reset(seed=seed)
         return run_now(self._game.reset(seed=seed))
 

@@ -25,6 +25,7 @@ from agym.agents.adapters.common import as_text, check_env_options, task_index
 from agym.api.options.environments import EnvLike
 from agym.core._system.extras import require
 from agym.core.protocol.arguments import is_integer, parse_seeds
+from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError, UsageTypeError
 
 vf: Any = require("verifiers.v1", "verifiers")
@@ -36,7 +37,7 @@ class EpisodeData(vf.TaskData):
     """The data that starts an episode."""
 
     seed: int | None = None
-    options: dict[str, Any] | None = None
+    options: Options | None = None
 
 
 class EpisodeTask(vf.Task[EpisodeData]):
@@ -256,9 +257,7 @@ class RolloutEnv:
         self._rollout: Any = None  # the task of the rollout, and the request to answer next
         self._asked: Any = None
 
-    async def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    async def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         """Start a rollout, and wait for its first request."""
         await self.close()
         if seed is not None:
@@ -272,9 +271,7 @@ class RolloutEnv:
             raise RuntimeError(f"task {index} sent no request to the model: {self._failure()}")
         return self._messages(), {"task": index, "tools": self._tools()}
 
-    async def step(
-        self, action: Any
-    ) -> tuple[list[dict[str, Any]], float, bool, bool, dict[str, Any]]:
+    async def step(self, action: Any) -> Result:
         """Answer the request, and wait for the next one, or for the score."""
         if not self._asked.answer.done():  # the agent may have given up at its own deadline
             self._asked.answer.set_result(as_message(action))

@@ -23,6 +23,7 @@ from agym.agents.openenv.space_schema import KEYWORD, build_space
 from agym.agents.openenv.wire import VALUE
 from agym.core._system.extras import require
 from agym.core.hosts.async_env import AnySpace
+from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError, UsageTypeError
 
 # What a server may call that an episode was cut off; the second is of Gymnasium's old wrapper.
@@ -217,9 +218,7 @@ class RemoteEnv:
         self.action_space = AnySpace() if action_space is None else action_space
         self.metadata: dict[str, Any] = {"render_modes": []}
 
-    async def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    async def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         """Begin an episode; the server is given the seed, if there is one, and the options.
 
         Raises:
@@ -233,7 +232,7 @@ class RemoteEnv:
         observation, _, _, _, info = self._result("reset", await self._session.reset(data))
         return observation, info
 
-    async def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    async def step(self, action: Any) -> Result:
         """Take a step in the session.
 
         Raises:
@@ -257,9 +256,7 @@ class RemoteEnv:
         """End the session."""
         await self._session.close()
 
-    def _result(
-        self, operation: str, data: dict[str, Any]
-    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _result(self, operation: str, data: dict[str, Any]) -> Result:
         """Convert the data of an answer to the result of ``step``."""
         try:
             info = dict(data.get("metadata") or {})

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any
@@ -20,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from agym.agents.openenv.space_json import to_json
 from agym.agents.openenv.wire import BINARY, PATH, RETRY_AFTER, Code, check_depth
@@ -36,7 +38,7 @@ from agym.agents.serving.sessions import (
     not_sendable,
     with_sendable_info,
 )
-from agym.agents.serving.slots import SessionSlots
+from agym.agents.serving.slots import SessionSlot, SessionSlots
 
 # A path that needs no token.
 HEALTH = "/health"
@@ -109,12 +111,7 @@ class Endpoints:
         )
         self._app.router.redirect_slashes = False
 
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or serve a session."""
         socket = scope["type"] == "websocket"
         try:
@@ -191,24 +188,36 @@ class Endpoints:
 
     # ---------------------------------------------------------------- sessions
 
-    async def _serve_session(
-        self, binary: bool, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Any]
-    ) -> None:
+    async def _serve_session(self, binary: bool, receive: Receive, send: Send) -> None:
         await receive()  # that the client has connected
         await send({"type": "websocket.accept", "subprotocol": BINARY if binary else None})
         socket = Socket(send, binary=binary)
+        try:
+            with self._slot() as slot:
+                self.served += 1
+                session = Session(receive, socket, slot, self._limits)
+                self.sessions.add(session)
+                try:
+                    await session.run()
+                finally:
+                    self.sessions.discard(session)
+        except ProtocolError as full:
+            await socket.send_error(full)
+            await socket.close()
+
+    @contextmanager
+    def _slot(self) -> Iterator[SessionSlot]:
+        """Use a free environment.
+
+        Raises:
+            ProtocolError: There is none.
+        """
         slot = None if self._closing else self._slots.acquire()
         if slot is None:
-            await socket.send_error(self._full())
-            await socket.close()
-            return
-        self.served += 1
-        session = Session(receive, socket, slot, self._limits)
-        self.sessions.add(session)
+            raise self._full()
         try:
-            await session.run()
+            yield slot
         finally:
-            self.sessions.discard(session)
             self._slots.release(slot)
 
     def _full(self) -> ProtocolError:
@@ -259,18 +268,13 @@ class Endpoints:
         return data
 
     async def _use(self, play: Callable[[Episodes], Awaitable[dict[str, Any]]]) -> Response:
-        """Use a free environment."""
-        slot = None if self._closing else self._slots.acquire()
-        if slot is None:
-            raise self._full()
-        try:
+        """Answer with the result of a use of a free environment."""
+        with self._slot() as slot:
             result = await play(Episodes(slot))
             try:
                 return respond(as_data(with_sendable_info(result), binary=False))
             except NOT_SENDABLE as error:
                 raise not_sendable(error) from None
-        finally:
-            self._slots.release(slot)
 
 
 def constant(path: str, value: dict[str, Any]) -> Route:
