@@ -76,7 +76,7 @@ def make_vec_env(
         check_count("seed", seed, least=0)
     all_options = _join(vec_env_kwargs, options)
     if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
-        single = {"monitor_dir": monitor_dir, "wrapper_class": wrapper_class}
+        single: dict[str, Any] = {"monitor_dir": monitor_dir, "wrapper_class": wrapper_class}
         single |= {"monitor_kwargs": monitor_kwargs, "wrapper_kwargs": wrapper_kwargs}
         for name, value in single.items():
             if value is not None:

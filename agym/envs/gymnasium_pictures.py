@@ -40,7 +40,7 @@ def gymnasium_picture(
     Raises:
         MissingExtraError: pygame is not installed.
     """
-    pygame = require("pygame", "render") if mode != "ansi" else None
+    pygame: Any = require("pygame", "render") if mode != "ansi" else None
     key = entry_point, mode, *sorted(arguments.items())
     with _lock:
         if key not in _drawers:

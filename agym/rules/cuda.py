@@ -37,9 +37,7 @@ class CudaEngine(Engine):
         super().__init__(book, num_envs, blanks, limit, mode)
         self._cuda = cuda = require("numba.cuda", EXTRA)
         if not cuda.is_available():
-            raise UsageError(
-                "engine='cuda' needs an NVIDIA GPU and its driver: use engine='compiled'"
-            )
+            raise UsageError("engine='cuda' needs an NVIDIA GPU and driver: use engine='compiled'")
         threads = min(num_envs, THREADS)
         self._launch = -(-num_envs // threads), threads
         try:

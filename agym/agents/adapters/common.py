@@ -291,9 +291,7 @@ def task_index(options: Mapping[str, Any] | None, num_tasks: int) -> int | None:
     if index is None:
         return None
     if not is_integer(index) or not 0 <= index < num_tasks:
-        raise UsageError(
-            f"options['task']={index!r} must be an integer from 0 to {num_tasks - 1}, or None"
-        )
+        raise UsageError(f"options['task']={index!r} must be an integer from 0 to {num_tasks - 1}")
     return int(index)
 
 

@@ -127,9 +127,7 @@ class CoroutineGame:
             self._env.reset(num_players=self._players, seed=seed)
         observation, over = await self._others()
         if over:
-            raise RuntimeError(
-                f"{self._name}: the game ended before player {self._seat} had a turn"
-            )
+            raise RuntimeError(f"{self._name} ended before player {self._seat} had a turn")
         return observation, {}
 
     async def step(self, action: str) -> Result:

@@ -184,7 +184,12 @@ def environment_class(
         methods[tool.__name__] = _as_method(tool)
     if callable(env) and not isinstance(env, type):
         methods["_env"] = staticmethod(env)
-    attributes = {"_env": env, "_options": options, "_made": weakref.WeakSet(), "__doc__": None}
+    attributes: dict[str, Any] = {
+        "_env": env,
+        "_options": options,
+        "_made": weakref.WeakSet(),
+        "__doc__": None,
+    }
     return type(name, (Environment,), {**attributes, **methods})
 
 

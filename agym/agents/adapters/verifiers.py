@@ -352,9 +352,7 @@ def register(taskset_id: str, env: EnvLike, **options: Any) -> None:
         raise UsageTypeError(f"taskset_id={taskset_id!r} must be a string")
     name = taskset_id.replace("-", "_").lower()
     if not name.isidentifier():
-        raise UsageError(
-            f"taskset_id={taskset_id!r} must be a name with letters, digits and dashes"
-        )
+        raise UsageError(f"taskset_id={taskset_id!r} must be a name of letters, digits and dashes")
     if name in sys.modules:
         raise UsageError(f"taskset_id={taskset_id!r}: there is already a module {name!r}")
     module = ModuleType(name, f"Made by agym.adapters.verifiers.register({taskset_id!r}, ...).")

@@ -21,7 +21,7 @@ from agym.errors import RemoteError, UsageError
 
 T = TypeVar("T")
 
-OK = 200
+OK, NOT_FOUND = 200, 404
 # HTTP statuses of a server that is full, of a gateway whose server is not up yet, and of a token
 # that was refused.
 FULL, NOT_YET, UNAUTHORIZED = (429, 503), (502, 504), (401, 403)
@@ -285,9 +285,7 @@ def base_url(url: str) -> str:
     if scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise UsageError(f"url={url!r} must be the address of an OpenEnv server, {example}")
     if parts.query or parts.fragment or parts.username is not None:
-        raise UsageError(
-            f"url={url!r} must have no '?', '#' or user name: pass token= or headers= instead"
-        )
+        raise UsageError(f"url={url!r} must have no '?', '#' or user name: pass token= or headers=")
     path = parts.path.rstrip("/").removesuffix(PATH)
     return f"{scheme}://{parts.netloc}{path}"
 

@@ -188,7 +188,7 @@ class Endpoints:
 
     # ---------------------------------------------------------------- sessions
 
-    async def _serve_session(self, binary: bool, receive: Receive, send: Send) -> None:
+    async def _serve_session(self, binary: bool, receive: Any, send: Send) -> None:
         await receive()  # that the client has connected
         await send({"type": "websocket.accept", "subprotocol": BINARY if binary else None})
         socket = Socket(send, binary=binary)

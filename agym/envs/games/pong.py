@@ -137,9 +137,7 @@ class Pong:
         if points < 1:
             raise ValueError(f"points={points} must be a number of points: 1 or more")
         if not 0 <= skill <= 1:
-            raise ValueError(
-                f"skill={skill} must be the probability that the opponent pays attention, 0 to 1"
-            )
+            raise ValueError(f"skill={skill} must be a probability, from 0 to 1")
 
     @staticmethod
     def render(state: Any, mode: str) -> Any:

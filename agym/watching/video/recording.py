@@ -128,14 +128,10 @@ def frame_rate(api: Envs | AsyncEnvs, fps: float | None, every: int = 1) -> Frac
     if fps is None:
         render_fps = api.metadata.get("render_fps") or DEFAULT_FPS
         if not is_number(render_fps):
-            raise UsageError(
-                f"render_fps={render_fps!r} of the environments is not a number: pass fps="
-            )
+            raise UsageError(f"render_fps={render_fps!r} is not a number: pass fps=")
         fps = float(render_fps) / every
     if not (is_number(fps) and MIN_FPS <= fps <= MAX_FPS):
-        raise UsageError(
-            f"fps={fps!r} must be a number of pictures per second, {MIN_FPS} to {MAX_FPS}"
-        )
+        raise UsageError(f"fps={fps!r} must be pictures per second, {MIN_FPS} to {MAX_FPS}")
     return Fraction(float(fps)).limit_denominator(1000)
 
 
