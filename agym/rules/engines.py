@@ -23,14 +23,7 @@ from agym.core.protocol.typing import Array
 from agym.rules.binding import Binder
 from agym.rules.compiling import Kernels, kernels_of
 from agym.rules.contract import RuleBook, no_actions
-from agym.rules.kernels import (
-    GAME,
-    NEXT_STEP,
-    SAME_STEP,
-    begin_some,
-    play_some,
-    show_some,
-)
+from agym.rules.kernels import GAME, NEXT_STEP, SAME_STEP, begin_some, play_some, show_some
 from agym.rules.records import Table
 
 # Minimum number of games per core. Waking the other threads twice per step takes 0.1 to 0.2 ms.

@@ -20,13 +20,7 @@ from agym.rules.arithmetic import EXTRA
 from agym.rules.compiling import log
 from agym.rules.contract import RuleBook, action_check
 from agym.rules.cuda import CudaEngine
-from agym.rules.engines import (
-    CompiledEngine,
-    Engine,
-    Outputs,
-    ParallelEngine,
-    PythonEngine,
-)
+from agym.rules.engines import CompiledEngine, Engine, Outputs, ParallelEngine, PythonEngine
 from agym.rules.kernels import GAME
 from agym.rules.records import Table
 from agym.rules.rng import key_of, mix

@@ -327,13 +327,7 @@ class Clips(Recording):
     """Records the first steps of every interval."""
 
     def __init__(
-        self,
-        api: Envs | AsyncEnvs,
-        tap: Tap,
-        writer: Writer,
-        ids: Ids,
-        rounds: int,
-        length: int,
+        self, api: Envs | AsyncEnvs, tap: Tap, writer: Writer, ids: Ids, rounds: int, length: int
     ) -> None:
         """Start with the next step.
 

@@ -53,10 +53,7 @@ class Seat:
     """
 
     def __init__(
-        self,
-        env: EnvLike,
-        options: Mapping[str, Any],
-        parse: Callable[[str], Any] | None = None,
+        self, env: EnvLike, options: Mapping[str, Any], parse: Callable[[str], Any] | None = None
     ) -> None:
         check_env_options(options, parse)
         self._parse = parse

@@ -63,12 +63,7 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        subprotocols: Sequence[str],
-        max_size: int,
+        cls, url: str, *, headers: Mapping[str, str], subprotocols: Sequence[str], max_size: int
     ) -> Connection:
         """Open a connection; the caller limits the time.
 

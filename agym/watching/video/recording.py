@@ -179,14 +179,7 @@ class Recording(Attached, Hook):
     """
 
     def __init__(
-        self,
-        api: Envs | AsyncEnvs,
-        tap: Tap,
-        writer: Writer,
-        ids: Ids,
-        every: int,
-        *,
-        drop: bool,
+        self, api: Envs | AsyncEnvs, tap: Tap, writer: Writer, ids: Ids, every: int, *, drop: bool
     ) -> None:
         self.dropped = 0
         self._is_async = isinstance(api, AsyncEnvs)
