@@ -88,20 +88,11 @@ def make_vec_env(
         envs.seed(None if seed is None else seed + start_index)
         return envs
     sample = None if wrapper_class else _sample(env_id, env_kwargs)
-    vec_env: AgymVecEnv = _env_util().make_vec_env(
-        _maker(env_id),
-        n_envs=n_envs,
-        seed=seed,
-        start_index=start_index,
-        monitor_dir=monitor_dir,
-        wrapper_class=wrapper_class,
-        env_kwargs=env_kwargs,
-        vec_env_cls=partial(_vec_env_class(), sample=sample),
-        vec_env_kwargs=all_options,
-        monitor_kwargs=monitor_kwargs,
-        wrapper_kwargs=wrapper_kwargs,
-    )
-    return vec_env
+    return _make(
+        "make_vec_env", env_id, sample, all_options, n_envs=n_envs, seed=seed,
+        start_index=start_index, monitor_dir=monitor_dir, wrapper_class=wrapper_class,
+        env_kwargs=env_kwargs, monitor_kwargs=monitor_kwargs, wrapper_kwargs=wrapper_kwargs,
+    )  # fmt: skip
 
 
 def make_atari_env(
@@ -125,19 +116,11 @@ def make_atari_env(
             " agym.sb3.make_vec_env"
         )
     sample = _atari_sample(_sample(env_id, env_kwargs), wrapper_kwargs)
-    vec_env: AgymVecEnv = _env_util().make_atari_env(
-        _maker(env_id),
-        n_envs=n_envs,
-        seed=seed,
-        start_index=start_index,
-        monitor_dir=monitor_dir,
-        wrapper_kwargs=wrapper_kwargs,
-        env_kwargs=env_kwargs,
-        vec_env_cls=partial(_vec_env_class(), sample=sample),
-        vec_env_kwargs=all_options,
-        monitor_kwargs=monitor_kwargs,
-    )
-    return vec_env
+    return _make(
+        "make_atari_env", env_id, sample, all_options, n_envs=n_envs, seed=seed,
+        start_index=start_index, monitor_dir=monitor_dir, wrapper_kwargs=wrapper_kwargs,
+        env_kwargs=env_kwargs, monitor_kwargs=monitor_kwargs,
+    )  # fmt: skip
 
 
 def _join(vec_env_kwargs: dict[str, Any] | None, options: Any) -> dict[str, Any]:
@@ -147,8 +130,16 @@ def _join(vec_env_kwargs: dict[str, Any] | None, options: Any) -> dict[str, Any]
     return {**(vec_env_kwargs or {}), **options}
 
 
-def _env_util() -> Any:
-    return require("stable_baselines3.common.env_util", "sb3")
+def _make(
+    function: str, env: Any, sample: Factory | None, options: dict[str, Any], **arguments: Any
+) -> AgymVecEnv:
+    """Call SB3's function of this name, and have it make agym's ``VecEnv``."""
+    vec_env_class = partial(_vec_env_class(), sample=sample)
+    sb3 = require("stable_baselines3.common.env_util", "sb3")
+    envs: AgymVecEnv = getattr(sb3, function)(
+        _maker(env), vec_env_cls=vec_env_class, vec_env_kwargs=options, **arguments
+    )
+    return envs
 
 
 def _maker(env: Any) -> Any:

@@ -91,10 +91,10 @@ def _build(encoded: Any, depth: int) -> Space[Any]:
         case "Box":
             return _box(fields)
         case "Discrete":
-            n, start, dtype = int(fields["n"]), int(fields["start"]), np.dtype(fields["dtype"])
-            return spaces.Discrete(n, start=start, dtype=dtype.type)
+            n, start = int(fields["n"]), int(fields["start"])
+            return spaces.Discrete(n, start=start, dtype=np.dtype(fields["dtype"]).type)
         case "MultiDiscrete":
-            dtype = np.dtype(fields["dtype"])
+            dtype: Any = np.dtype(fields["dtype"])
             nvec, start = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
             return spaces.MultiDiscrete(nvec, dtype.type, start=start)
         case "MultiBinary":

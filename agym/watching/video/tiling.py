@@ -66,7 +66,7 @@ def mosaic(
             would have more than 16384 pixels per side or 64 million in total.
         MissingExtraError: Pillow is not installed.
     """
-    return np.array(tile(frames, columns, labels=labels, scale=scale, size=size).image)
+    return np.array(tile(frames, columns, labels, scale, size).image)
 
 
 class Tiling(NamedTuple):
@@ -86,13 +86,9 @@ class Tiling(NamedTuple):
 
 
 def tile(
-    frames: Sequence[Any],
-    columns: int | None = None,
-    *,
-    labels: bool | Sequence[object] = False,
-    scale: float | None = None,
-    size: tuple[int, int] = FITTING,
-) -> Tiling:
+    frames: Sequence[Any], columns: int | None, labels: bool | Sequence[object],
+    scale: float | None, size: tuple[int, int],
+) -> Tiling:  # fmt: skip
     """Make a mosaic, as :func:`mosaic` does, and return it with its layout."""
     if isinstance(frames, str | np.ndarray) and not (
         isinstance(frames, np.ndarray) and frames.ndim == 4
