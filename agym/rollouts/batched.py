@@ -186,8 +186,6 @@ class BatchedPolicy:
         self._workers = workers
         self._threads = FunctionThreads(f"agym-{name}", workers)
         self._counts = Counts()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._requests = Requests(*self._limits, self._soon)
         self._bind(None)
         _policies[self] = None
 
