@@ -69,14 +69,16 @@ def an_error_tells_the_episode_and_the_step(world: World) -> None:
 def failures_of_one_call_are_one_group(world: World) -> None:
     """The errors of the group name their environments, in order."""
     with world.open(4) as envs:
-        envs.reset()
-        for i in (3, 0, 1):
-            envs.script.set(i, "step", "raise")
-        with pytest.raises(AgymErrorGroup) as caught:
-            envs.step([0] * 4)
-        assert caught.value.env_ids == (0, 1, 3)
-        envs.reset(env_ids=caught.value.env_ids)
-        assert envs.step([0] * 4).observations[:, 2].tolist() == [1, 1, 2, 1]
+        for operation in ("reset", "step", "render", "call", "close"):
+            envs.reset()
+            for i in (3, 0, 1):
+                envs.script.set(i, operation, "raise")
+            with pytest.raises(AgymErrorGroup) as caught:
+                getattr(envs, operation)(*ARGUMENTS.get(operation, []))
+            assert caught.value.env_ids == (0, 1, 3)
+            if operation == "step":
+                envs.reset(env_ids=caught.value.env_ids)
+                assert envs.step([0] * 4).observations[:, 2].tolist() == [1, 1, 2, 1]
 
 
 @law("single")
