@@ -51,6 +51,22 @@ step.observations.shape
 ]
 
 
+RESULTS = """\
+with agym.make("CartPole-v1", 64, output="array", backend="serial") as envs:
+    envs.reset(seed=0)
+    stepped = envs.step([0] * 64)
+    envs.send([0] * 64)
+    received = envs.recv(min_envs=64)
+    stats = envs.stats()
+plan = agym.plan("CartPole-v1", 1)
+"""
+SHOWN = {
+    "stats": "limited by:",
+    "plan": "CartPole-v1 ×1, seconds per batch",
+    "stepped": "StepResult(observations=array(",
+    "received": "Batch(env_ids=array(",
+}
+
 # In a process of its own, since the notebook client leaves an event loop behind.
 EXECUTE = """\
 import json, sys, nbclient, nbformat
@@ -67,56 +83,27 @@ json.dump(outputs, sys.stdout)
 """
 
 
-def execute(cells: list[str], folder: Path) -> list[str | None]:
-    """Run cells in a notebook, and give what each of them shows."""
+@pytest.mark.full
+def test_both_apis_in_a_real_notebook(tmp_path: Path) -> None:
+    """And a cell shows what ``print`` shows."""
     done = subprocess.run(
         [sys.executable, "-c", EXECUTE],
-        input=json.dumps(cells),
+        input=json.dumps([*CELLS, RESULTS, *SHOWN, *(f"str({name})" for name in SHOWN)]),
         capture_output=True,
         text=True,
         timeout=patience(10),
-        cwd=folder,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    shown: list[str | None] = json.loads(done.stdout)
-    return shown
-
-
-@pytest.mark.full
-def test_sync_and_async_apis_in_a_real_notebook(tmp_path: Path) -> None:
+    outputs: list[Any] = json.loads(done.stdout)
     reached = "[4, 0, 4, 0, 4], [True, False, True, False, True]"
     serial_and_process = f"[('serial', {reached}),\n ('process', {reached})]"
-    assert execute(CELLS, tmp_path) == ["True", None, serial_and_process, "(4, 4)"]
-
-
-RUN = """\
-import agym
-with agym.make("CartPole-v1", 64, output="array", backend="serial") as envs:
-    envs.reset(seed=0)
-    stepped = envs.step([0] * 64)
-    envs.send([0] * 64)
-    received = envs.recv(min_envs=64)
-    stats = envs.stats()
-plan = agym.plan("CartPole-v1", 1)
-"""
-SHOWN = {
-    "stats": "limited by:",
-    "plan": "CartPole-v1 ×1, seconds per batch",
-    "stepped": "StepResult(observations=array(",
-    "received": "Batch(env_ids=array(",
-}
-
-
-@pytest.mark.full
-def test_a_cell_shows_what_print_shows(tmp_path: Path) -> None:
-    cells = [RUN, *SHOWN, *(f"str({name})" for name in SHOWN)]
-    _, *shown = execute(cells, tmp_path)
-    for (name, words), displayed, printed in zip(SHOWN.items(), shown[:4], shown[4:], strict=True):
-        assert displayed is not None, name
-        assert printed is not None, name
-        assert displayed == ast.literal_eval(printed), name
-        assert words in displayed
+    assert outputs[:5] == ["True", None, serial_and_process, "(4, 4)", None]
+    printed = [ast.literal_eval(output) for output in outputs[9:]]
+    assert outputs[5:9] == printed
+    for words, shown in zip(SHOWN.values(), printed, strict=True):
+        assert words in shown
 
 
 @pytest.mark.parametrize("output", ["list", "array"])

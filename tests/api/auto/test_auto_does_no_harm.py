@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from typer.testing import CliRunner
 import agym
 from agym.api.auto import probing
 from agym.cli.app import app
+from tests.support.drivers import APIS, opened
+from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Result, Tally
 from tests.support.scripts import run
 
@@ -44,36 +47,24 @@ class Writes(Tally):
         return super().step(action)
 
 
-class AsyncWrites(Writes):
-    """The same as a coroutine environment."""
-
-    async def reset(self, **options: Any) -> Any:  # type: ignore[override]
-        return super().reset(**options)
-
-    async def step(self, action: Any) -> Result:  # type: ignore[override]
-        return super().step(action)
-
-    async def close(self) -> None:  # type: ignore[override]
-        pass
-
-
 class Ends(Tally):
-    """Ends its process in its constructor, its reset or its step."""
+    """Calls a function in its constructor, its reset or its step."""
 
     def __init__(self, when: str, how: Callable[[], Any]) -> None:
         self.when, self.how = when, how
-        if when == "make":
-            how()
+        self.act("make")
         super().__init__()
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        if self.when == "reset":
+    def act(self, operation: str) -> None:
+        if self.when == operation:
             self.how()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.act("reset")
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Result:
-        if self.when == "step":
-            self.how()
+        self.act("step")
         return super().step(action)
 
 
@@ -86,9 +77,21 @@ def leave() -> None:
     os._exit(7)
 
 
+def leave_quietly() -> None:
+    raise SystemExit(3)
+
+
 def hang() -> None:
     while True:
         time.sleep(1)
+
+
+def refuse() -> None:
+    raise ValueError("told to fail")
+
+
+def read_map() -> None:
+    Path("map.txt").read_text()
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +109,18 @@ def registered() -> Iterator[str]:
     del gymnasium.registry["Writes-v0"]
 
 
+def kind_of(kind: str, env_id: str) -> Any:
+    """Return what ``agym.make`` takes, of each kind."""
+    return {
+        "class": Writes,
+        "partial": partial(Writes, "diary"),
+        "lambda": lambda: Writes(),
+        "list": [lambda: Writes()] * 3,
+        "id": env_id,
+        "spec": gymnasium.spec(env_id),
+    }[kind]
+
+
 def deeds(path: Path | str = "diary") -> list[str]:
     return [line.split()[0] for line in Path(path).read_text().splitlines()]
 
@@ -113,37 +128,26 @@ def deeds(path: Path | str = "diary") -> list[str]:
 @pytest.mark.parametrize("kind", ["class", "partial", "lambda", "list", "id", "spec"])
 @pytest.mark.parametrize("make", [agym.make, agym.make_vec])
 def test_only_what_the_caller_gets_is_made(make: Any, kind: str, registered: str) -> None:
-    env: Any = {
-        "class": Writes,
-        "partial": partial(Writes, "diary"),
-        "lambda": lambda: Writes(),
-        "list": [lambda: Writes()] * 3,
-        "id": registered,
-        "spec": gymnasium.spec(registered),
-    }[kind]
-    envs = make(env, 3)
-    try:
+    with closing(make(kind_of(kind, registered), 3)) as envs:
         assert deeds() == ["made"] * 3
         envs.reset(seed=0)
         assert deeds() == ["made"] * 3 + ["reset"] * 3
-    finally:
-        envs.close()
 
 
 @pytest.mark.parametrize("kind", ["class", "lambda", "id"])
 async def test_nothing_is_stepped_beside_an_event_loop(kind: str, registered: str) -> None:
-    env: Any = {"class": Writes, "lambda": lambda: Writes(), "id": registered}[kind]
-    async with agym.make_async(env, 3):
+    async with agym.make_async(kind_of(kind, registered), 3):
         assert {*deeds()} == {"made"}
         if kind != "lambda":  # it may make coroutine environments, which only a call of it tells
             assert len(deeds()) == 3
 
 
-@pytest.mark.parametrize("kind", [AsyncWrites, lambda: AsyncWrites()])
-async def test_coroutine_environments_are_made_once(kind: Any) -> None:
-    async with agym.make_async(kind, 3) as envs:
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("kind", [partial(AsyncTally, Writes), lambda: AsyncTally(Writes)])
+def test_coroutine_environments_are_made_once(api: str, kind: Any) -> None:
+    with opened(api, kind, 3) as envs:
         assert deeds() == ["made"] * 3
-        assert "asyncio" in repr(envs)
+        assert envs.backend == "asyncio"
 
 
 def test_workers_that_are_asked_for_make_them_all() -> None:
@@ -152,12 +156,6 @@ def test_workers_that_are_asked_for_make_them_all() -> None:
         assert [line.split() for line in Path("diary").read_text().splitlines()] == [
             ["made", str(pid)]
         ] * 3
-
-
-@pytest.mark.parametrize("how", [segfault, leave, hang])
-def test_what_ends_or_hangs_when_stepped_can_be_made(how: Callable[[], Any]) -> None:
-    with agym.make(partial(Ends, "step", how), 2) as envs:
-        assert len(envs.reset()[0]) == 2
 
 
 # ---------------------------------------------------------------- plans
@@ -179,40 +177,12 @@ def test_absolute_names_show_where_it_is_measured(tmp_path: Path) -> None:
     assert str(os.getpid()) not in {pid for _, pid in done}
 
 
-class Reads(Tally):
-    """Needs a file that lies where the caller is."""
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        Path("map.txt").read_text()
-        return super().reset(seed=seed, options=options)
-
-
 def test_files_of_the_caller_can_be_read() -> None:
+    factory = partial(Ends, "reset", read_map)
     with pytest.raises(FileNotFoundError):
-        agym.plan(Reads, 2)
+        agym.plan(factory, 2)
     Path("map.txt").write_text("a map")
-    assert agym.plan(Reads, 2).profile is not None
-
-
-def test_what_a_plan_found_is_what_auto_goes_by(tmp_path: Path) -> None:
-    factory = partial(Sleeps, 0.01)
-    with agym.make(factory, 8) as envs:
-        assert "serial" in repr(envs)
-    assert agym.plan(factory, 8).backend == "thread"
-    with agym.make(factory, 8) as envs:
-        assert "thread" in repr(envs)
-
-
-class Sleeps(Tally):
-    """Waits in each step."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.seconds = seconds
-
-    def step(self, action: Any) -> Result:
-        time.sleep(self.seconds)
-        return super().step(action)
+    assert agym.plan(factory, 2).profile is not None
 
 
 @pytest.mark.once
@@ -223,10 +193,6 @@ def test_one_that_ends_its_process_is_an_error(
 ) -> None:
     with pytest.raises(agym.UsageError, match=rf"Ends ended its process \({told}\) while it was"):
         agym.plan(partial(Ends, when, how), 2)
-
-
-def leave_quietly() -> None:
-    raise SystemExit(3)
 
 
 @pytest.mark.full
@@ -244,14 +210,9 @@ def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
             agym.plan(partial(Ends, when, hang), 2)
 
 
-class Refuses(Tally):
-    def step(self, action: Any) -> Result:
-        raise ValueError("told to fail")
-
-
 def test_what_it_raises_is_raised() -> None:
     with pytest.raises(ValueError, match="told to fail"):
-        agym.plan(Refuses, 2)
+        agym.plan(partial(Ends, "step", refuse), 2)
 
 
 def test_one_that_cannot_be_sent_to_a_process_is_not_measured() -> None:

@@ -15,15 +15,9 @@ from agym.core.planning.choosing import learn_from, plan_for
 from agym.core.planning.model import Profile, Requirements
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
-from tests.support.insides import backend_of
 
+pytestmark = pytest.mark.usefixtures("full_cores")
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)
-
-
-@pytest.fixture(autouse=True)
-def own_machine(full_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cores that are free, and a cache of this test's."""
-    monkeypatch.setattr(choosing, "busy_cores", lambda: 0)
 
 
 def planned(profile: Profile, num_envs: int) -> agym.Plan:
@@ -87,7 +81,7 @@ def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(choosing, "REFUTED", 0.0)  # whatever batches take
     remember_profile(Tally, COMPUTES, None)
     with agym.make(Tally, 8, autoreset="next_step") as envs:
-        assert backend_of(envs).options.spec.name == "process"
+        assert envs.backend == "process"
         assert "took" not in repr(envs)
         envs.reset(seed=0)
         for _ in range(FIRST * BATCHES_PER_SAMPLE + BATCHES_PER_SAMPLE):

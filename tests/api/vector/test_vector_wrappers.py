@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import agym
-from tests.support.backends import FORK
 from tests.support.envs.plain_envs import Nested
-from tests.support.equality import same_array, same_values
+from tests.support.equality import same_values
 
-Vector = VectorEnv[Any, Any, Any]
 Wrap = Callable[[Any], Any]
 
 
@@ -108,13 +107,6 @@ def test_no_wrapper_is_forgotten() -> None:
     assert known == PLAIN.keys() | ELSEWHERE
 
 
-def both(factory: Callable[[], Any], **options: Any) -> list[Vector]:
-    return [
-        SyncVectorEnv([factory] * 3, **options),
-        agym.AgymVectorEnv([factory] * 3, workers=2, **options, context="fork"),
-    ]
-
-
 def without_times(info: Any) -> Any:
     """What took how long differs."""
     if isinstance(info, dict):
@@ -130,41 +122,34 @@ def test_wrappers(name: str, mode: AutoresetMode) -> None:
     factory, wrap = PLAIN[name]
     if name == "ResizeObservation":
         pytest.importorskip("cv2")
-    envs = both(factory, autoreset_mode=mode)
-    try:
+    ours: Any = agym.AgymVectorEnv([factory] * 3, workers=2, autoreset_mode=mode, context="fork")
+    theirs: Any = SyncVectorEnv([factory] * 3, autoreset_mode=mode)
+    with closing(ours), closing(theirs):
         try:
-            theirs = wrap(envs[0])
+            theirs = wrap(theirs)
         except (AssertionError, ValueError) as refused:  # same-step is not for this one
             with pytest.raises(type(refused)):
-                wrap(envs[1])
+                wrap(ours)
             return
-        ours = wrap(envs[1])
+        ours = wrap(ours)
         assert ours.observation_space == theirs.observation_space
-        a, b = ours.reset(seed=1), theirs.reset(seed=1)
-        assert same_values(a[0], b[0])
+        assert same_values(ours.reset(seed=1)[0], theirs.reset(seed=1)[0])
         theirs.action_space.seed(1)
         for _ in range(60):
             actions = theirs.action_space.sample()
             a, b = ours.step(actions.copy()), theirs.step(actions)  # some change them
-            for mine, other in zip(a[:4], b[:4], strict=True):
-                assert same_values(mine, other)
+            assert same_values(a[:4], b[:4])
             assert same_values(without_times(a[4]), without_times(b[4]))
-    finally:
-        for one in envs:
-            one.close()
 
 
 def test_tensors() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("array_api_compat")
-    envs = wrappers.NumpyToTorch(agym.make_vec("CartPole-v1", 3))
-    try:
+    with closing(wrappers.NumpyToTorch(agym.make_vec("CartPole-v1", 3))) as envs:
         observations, _ = envs.reset(seed=0)
         assert isinstance(observations, torch.Tensor)
-        observations, rewards, *_ = envs.step(torch.tensor([0, 1, 0]))
+        _, rewards, *_ = envs.step(torch.tensor([0, 1, 0]))
         assert rewards.tolist() == [1.0, 1.0, 1.0]
-    finally:
-        envs.close()
 
 
 @pytest.mark.full
@@ -173,21 +158,8 @@ def test_videos(tmp_path: Path) -> None:
     pytest.importorskip("pygame")
     folder = tmp_path / "videos"
     made = agym.AgymVectorEnv([cartpole] * 2, context="fork")
-    envs = wrappers.RecordVideo(made, str(folder), episode_trigger=lambda k: k == 0)
-    envs.reset(seed=0)
-    for _ in range(40):
-        envs.step(envs.action_space.sample())
-    envs.close()
+    with closing(wrappers.RecordVideo(made, str(folder), episode_trigger=lambda k: k == 0)) as envs:
+        envs.reset(seed=0)
+        for _ in range(40):
+            envs.step(envs.action_space.sample())
     assert [path.suffix for path in folder.iterdir() if path.suffix == ".mp4"]
-
-
-def test_arrays_are_the_callers_own() -> None:
-    envs = agym.make_vec("CartPole-v1", 3, backend=FORK)
-    try:
-        kept = envs.reset(seed=0)[0]
-        before = kept.copy()
-        for _ in range(5):
-            envs.step(np.array([0, 1, 0]))
-        assert same_array(kept, before)
-    finally:
-        envs.close()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agym.core._system.cpus import available_cores
-from tests.support.envs.plain_envs import Counted, Nested, Result
+from tests.support.envs.plain_envs import Counted, Result
 
 needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
 
@@ -39,23 +39,6 @@ class Costly(Counted):
         compute(self._computes)
         if self._sleeps:
             time.sleep(self._sleeps)
-        return super().step(action)
-
-
-class DearNested(Nested):
-    """Takes its time to be constructed; a function of its seed."""
-
-    def __init__(self) -> None:
-        time.sleep(0.06)
-        super().__init__()
-
-
-class RaisesInStep(Counted):
-    """Raises in its second step, whatever the action is."""
-
-    def step(self, action: Any) -> Result:
-        if self.now:
-            raise RuntimeError("told to fail")
         return super().step(action)
 
 
