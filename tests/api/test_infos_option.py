@@ -13,12 +13,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 import agym
+from tests.api.vector.test_vector_oracle import assert_same_infos
 from tests.support.backends import with_own
 from tests.support.drivers import APART, FORKED, SERIAL, Setup, each_mode
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.scripted_envs import Info, Telling, messages
-from tests.support.equality import same
 
 setups = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 MODES = {
@@ -57,73 +57,29 @@ def of(setup: Setup, make: Any) -> Any:
     return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
 
 
-def timeless(info: Info) -> Info:
-    """An info without what a clock said; that is a number of seconds."""
-    info = {**info}
-    if "episode" in info:
-        episode = info["episode"] = {**info["episode"]}
-        seconds = episode["t"]
-        assert type(seconds) is float
-        assert 0 <= seconds < 60
-        assert round(seconds, 6) == seconds
-        episode["t"] = "seconds"
-    if "final_info" in info:
-        info["final_info"] = timeless(info["final_info"])
-    return info
-
-
-def wrapped(mode: str, seed: int, kind: str) -> list[Info]:
-    """What one environment in Gymnasium's wrapper tells, after Gymnasium's rules."""
-    env = RecordEpisodeStatistics(Rewarding(kind))
-    _, info = env.reset(seed=seed)
-    infos, over = [info], False
-    for _ in range(STEPS):
-        if over and mode == "disabled":
-            infos.append({})
-        elif over:
-            infos.append(env.reset()[1])
-            over = False
-        else:
-            observation, _, terminated, truncated, info = env.step(1)
-            over = terminated or truncated
-            if over and mode == "same_step":
-                info = {**env.reset()[1], "final_obs": observation, "final_info": info}
-                over = False
-            infos.append(info)
-    return [timeless(info) for info in infos]
-
-
 @setups
 @each_mode
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_are_gymnasiums(setup: Setup, mode: str, kind: str) -> None:
-    factories = [of(setup, partial(Rewarding, kind))] * 3
-    with agym.make(factories, autoreset=mode, episode_stats=True, **setup.options) as envs:
-        rows = [envs.reset(seed=5)[1]]
-        rows += [envs.step([1, 1, 1])[4] for _ in range(STEPS)]
-    for i in range(3):
-        told = [timeless(row[i]) for row in rows]
-        assert same(told, wrapped(mode, 5 + i, kind))
-        assert [[*info] for info in told] == [[*info] for info in wrapped(mode, 5 + i, kind)]
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_the_gymnasium_api_tells_them_as_gymnasiums_own(mode: str) -> None:
-    theirs = SyncVectorEnv(
-        [lambda: RecordEpisodeStatistics(Rewarding())] * 3, autoreset_mode=MODES[mode]
-    )
-    ours = agym.make_vec(Rewarding, 3, backend="serial", autoreset=mode, episode_stats=True)
+    """As those of Gymnasium's wrapper around each environment, but for the seconds."""
+    make = partial(Rewarding, kind)
+    options: dict[str, Any] = {"autoreset_mode": MODES[mode]}
+    theirs = SyncVectorEnv([lambda: RecordEpisodeStatistics(make())] * 3, **options)
+    ours = agym.AgymVectorEnv([of(setup, make)] * 3, episode_stats=True, **options, **setup.options)
     with closing(ours), closing(theirs):
-        ours.reset(seed=3)
-        theirs.reset(seed=3)
+        for envs in (ours, theirs):
+            envs.reset(seed=5)
         for _ in range(STEPS):
-            infos = [envs.step(np.ones(3, np.int64))[4] for envs in (ours, theirs)]
-            mine, others = (info.get("final_info", info) for info in infos)
-            assert mine.keys() == others.keys()
-            if "episode" in mine:
-                for key in ("r", "l", "_r", "_l", "_t"):
-                    assert same(mine["episode"][key], others["episode"][key])
-                assert same(mine["_episode"], others["_episode"])
+            mine, others = (envs.step(np.ones(3, np.int64)) for envs in (ours, theirs))
+            done = others[2] | others[3]
+            assert_same_infos(mine[4], others[4])
+            for info in (mine[4], mine[4].get("final_info", {})):
+                seconds = info.get("episode", {"t": np.zeros(3)})["t"]
+                assert (np.round(seconds, 6) == seconds).all()
+                assert (seconds < 60).all()
+            if mode == "disabled" and done.any():
+                for envs in (ours, theirs):
+                    envs.reset(options={"reset_mask": done.copy()})
 
 
 @setups
@@ -163,7 +119,7 @@ def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: s
                     rows.append(envs.reset(env_ids=over)[1])
             if options["backend"] != "serial":
                 assert all(worker.restarts for worker in envs.stats().workers)
-        return [[timeless(info) for info in row] for row in rows]
+        return rows
 
     recycle = agym.Recycle(episodes=3)
     recycled = play(**with_own(FORKED, recycle=recycle), workers=2)
@@ -171,10 +127,12 @@ def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: s
 
     def seen(rows: list[list[Info]]) -> list[Any]:
         infos = [info for row in rows for info in row]
-        return [(i.get("draw"), i.get("final_info", i).get("episode")) for i in infos]
+        episodes = [info.get("final_info", info).get("episode", {}) for info in infos]
+        draws = [info.get("draw") for info in infos]
+        return [(d, e.get("r"), e.get("l")) for d, e in zip(draws, episodes, strict=True)]
 
     assert seen(recycled) == seen(expected)
-    assert sum(end is not None for _, end in seen(recycled)) > 100
+    assert sum(end is not None for *_, end in seen(recycled)) > 100
 
 
 @pytest.mark.parametrize(
@@ -192,10 +150,10 @@ def test_options_that_cannot_be(options: Any, words: str) -> None:
 
 
 class Program(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
-    """A program, of which nothing is made here."""
+    """A vector environment, which is never made."""
 
 
-@pytest.mark.parametrize("options", [{"infos": "episode"}, {"episode_stats": True}])
-def test_programs_are_not_followed(options: Any) -> None:
-    with pytest.raises(agym.UsageError, match=r"follows single environments.*VecMonitor"):
-        agym.make(Program, 2, **options)
+def test_episodes_of_vector_environments_are_not_followed() -> None:
+    for options in ({"infos": "episode"}, {"episode_stats": True}):
+        with pytest.raises(agym.UsageError, match=r"follows single environments.*VecMonitor"):
+            agym.make(Program, 2, **options)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import agym
 from agym.testing import Script
 from agym.testing.laws.law import rows as scripted_rows
 from tests.support.backends import SERIAL_OR_FORK
-from tests.support.drivers import FORKED, Setup, apart, each_api, everywhere, gated, played, rows
+from tests.support.drivers import FORKED, Setup, each_api, everywhere, played, rows
 from tests.support.envs.coroutine_envs import Parrot
 from tests.support.envs.exiting_envs import Hangs
 from tests.support.envs.gated_envs import Gates
@@ -198,32 +198,6 @@ def test_every_group_receives_a_worker_death(tmp_path: Path) -> None:
         for group in groups:  # the step of the second may have finished before the death
             with pytest.raises(agym.WorkerDied):
                 receive_and_send_again(group)
-
-
-@pytest.mark.once
-@apart
-@each_api
-def test_a_missed_deadline_is_received_once(api: str, setup: Setup, gates: Gates) -> None:
-    """The late result is dropped, and the environment can be used after a reset."""
-    with gated(api, setup, gates, timeout=deadline(0.4)) as envs:
-        envs.send([4, 1, 5])
-        assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
-        thread = setup.backend == "thread"
-        warned = pytest.warns(RuntimeWarning, match="abandoned") if thread else nullcontext()
-        with warned, pytest.raises(agym.StepTimeout, match="environment 1;") as caught:
-            envs.recv()
-        assert (caught.value.env_ids, caught.value.operation) == ((1,), "step")
-        with pytest.raises(agym.NothingSentError):
-            envs.recv()
-        envs.reset(env_ids=[1])  # of the environment that replaces the late one
-        if thread:
-            envs.let(gates.paths[1])
-        envs.send([6, 7], [0, 2])
-        assert sorted(rows(envs.recv(min_envs=2))) == [[0, 2, 6], [2, 2, 7]]
-        with pytest.raises(agym.NothingSentError):
-            envs.recv()
-        envs.send([8, 8, 8])
-        assert sorted(rows(envs.recv(min_envs=3))) == [[0, 3, 8], [1, 1, 8], [2, 3, 8]]
 
 
 @pytest.mark.parametrize("fault", ["died", "timeout"])

@@ -1,10 +1,11 @@
-"""Environments that compute, wait, or are dear to construct."""
+"""Environments that compute, wait, are dear to construct, or write down what is done to them."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,29 @@ class Costly(Counted):
         compute(self._computes)
         if self._sleeps:
             time.sleep(self._sleeps)
+        return super().step(action)
+
+
+class Recorded(Counted):
+    """Writes resets and steps down as well, and calls a function in one of its operations."""
+
+    def __init__(
+        self, path: str = "diary", when: str = "", then: Callable[[], Any] | None = None
+    ) -> None:
+        self._when, self._then = when, then
+        super().__init__(path)
+
+    def _log(self, what: str) -> None:
+        super()._log(what)
+        if what == self._when and self._then is not None:
+            self._then()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._log("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Result:
+        self._log("step")
         return super().step(action)
 
 
