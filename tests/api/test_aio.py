@@ -69,24 +69,6 @@ async def test_opening_does_not_block_the_loop(tmp_path: Path) -> None:
     await ticking
 
 
-async def test_cancelled_opening_leaves_nothing(tmp_path: Path) -> None:
-    script = Script(str(tmp_path))
-    script.set(1, "make", "wait")
-    envs = agym.make_async(script.factories(2), backend=FORK, workers=2)
-
-    async def start() -> None:
-        await envs
-
-    opening = asyncio.create_task(start())
-    await asyncio.sleep(0)
-    opening.cancel()
-    script.open(1)
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    with pytest.raises(agym.ClosedError):
-        envs.reset()
-
-
 async def test_many_runners_share_a_loop() -> None:
     async def play(k: int) -> float:
         async with agym.make_async(partial(Tally, length=99), 2, backend=FORK, workers=1) as e:

@@ -127,50 +127,26 @@ def test_environments_that_are_given_up_at_once() -> None:
         assert caught.value.env_ids == (0, 2)
 
 
-FALLS = """
-    import gymnasium, agym
-
-    class Falls(gymnasium.Env):
-        metadata = {"render_modes": ["rgb_array"]}
-        observation_space = action_space = gymnasium.spaces.Discrete(2)
-        render_mode = "rgb_array"
-
-        def __init__(self, render_mode=None):
-            pass
-
-        def reset(self, *, seed=None, options=None):
-            raise RuntimeError("fell")
-"""
-
-
 @pytest.mark.full
-def test_the_traceback_names_each_environment(tmp_path: Path) -> None:
+def test_the_traceback_of_a_script_names_each_environment(tmp_path: Path) -> None:
     code = """
-    with agym.make(Falls, 2, backend="process", workers=2) as envs:
-        try:
-            envs.reset()
-        except agym.AgymError as error:
-            print(error, flush=True)
-            raise
+        import gymnasium, agym
+
+        class Falls(gymnasium.Env):
+            observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+            def reset(self, *, seed=None, options=None):
+                raise RuntimeError("fell")
+
+        with agym.make(Falls, 2, backend="process", workers=2) as envs:
+            try:
+                envs.reset()
+            except agym.AgymError as error:
+                print(error, flush=True)
+                raise
     """
-    exit_code, out, err = run(tmp_path, FALLS + code)
+    exit_code, out, err = run(tmp_path, code)
     assert exit_code == 1
     assert out.startswith("environment 0 raised in reset: RuntimeError: fell")
     assert "1 more" in out
     assert "environment 1 raised in reset: RuntimeError: fell" in err
-
-
-@pytest.mark.full
-def test_the_command_line_names_each_environment(tmp_path: Path) -> None:
-    code = """
-    gymnasium.register("Falls-v0", Falls)
-    from agym.cli.app import app
-    app("record Falls-v0 -n 3 -o falls.gif".split())
-    """
-    exit_code, _, err = run(tmp_path, FALLS + code)
-    assert exit_code == 1
-    assert "Traceback" not in err
-    assert [line for line in err.splitlines() if "raised in reset" in line] == [
-        f"environment {i} raised in reset: RuntimeError: fell (seed {i}, episode 1, step 0)"
-        for i in range(3)
-    ]

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces, wrappers
+from gymnasium import wrappers
 from gymnasium.utils.env_checker import check_env
 
 import agym
@@ -119,32 +119,33 @@ def _play(env: gymnasium.Env[Any, Any], seed: int = 3, steps: int = 12) -> list[
     return seen
 
 
-WRAPPERS: dict[str, Any] = {
-    "TimeLimit": lambda env: wrappers.TimeLimit(env, max_episode_steps=5),
-    "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
-    "FrameStackObservation": lambda env: wrappers.FrameStackObservation(env, 3),
-    "TransformObservation": lambda env: wrappers.TransformObservation(
-        env, lambda observation: observation * 2, env.observation_space
-    ),
-    "TransformReward": lambda env: wrappers.TransformReward(env, lambda reward: reward - 1),
-    "FlattenObservation": wrappers.FlattenObservation,
-    "NormalizeObservation": wrappers.NormalizeObservation,
-    "RescaleObservation": lambda env: (
-        wrappers.RescaleObservation(wrappers.ClipReward(env, -1, 1), np.float32(-1), np.float32(1))
-        if np.isfinite(env.observation_space.high).all()
-        else env
-    ),
-    "DtypeObservation": lambda env: wrappers.DtypeObservation(env, np.float64),
-    "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(
-        wrappers.TimeLimit(env, max_episode_steps=5)
-    ),
-    "PassiveEnvChecker": wrappers.PassiveEnvChecker,
-    "OrderEnforcing": wrappers.OrderEnforcing,
-    "Autoreset": wrappers.Autoreset,
-    "several": lambda env: wrappers.RecordEpisodeStatistics(
-        wrappers.FrameStackObservation(wrappers.TimeLimit(env, max_episode_steps=4), 2)
-    ),
+# Wrappers of Gymnasium's, innermost first, and their arguments.
+WRAPPERS: dict[str, dict[str, dict[str, Any]]] = {
+    "episodes": {
+        "TimeLimit": {"max_episode_steps": 4},
+        "FrameStackObservation": {"stack_size": 2},
+        "RecordEpisodeStatistics": {},
+    },
+    "time": {"TimeLimit": {"max_episode_steps": 5}, "TimeAwareObservation": {}},
+    "observation": {
+        "TransformObservation": {"func": lambda values: values * 2, "observation_space": None},
+        "DtypeObservation": {"dtype": np.float64},
+        "FlattenObservation": {},
+    },
+    "reward": {
+        "TransformReward": {"func": lambda reward: reward - 1},
+        "ClipReward": {"min_reward": -1, "max_reward": 1},
+    },
+    "normalized": {"NormalizeObservation": {}},
+    "checks": {"PassiveEnvChecker": {}, "OrderEnforcing": {}},
+    "autoreset": {"Autoreset": {}},
 }
+
+
+def wrapped(env: Any, name: str) -> Any:
+    for wrapper, arguments in WRAPPERS[name].items():
+        env = getattr(wrappers, wrapper)(env, **arguments)
+    return env
 
 
 @each_kind
@@ -152,9 +153,8 @@ WRAPPERS: dict[str, Any] = {
 def test_wrappers_give_what_they_give_around_the_environment(
     name: str, setup: dict[str, Any]
 ) -> None:
-    wrap = WRAPPERS[name]
     with agym.make("CartPole-v1", 3, **setup) as envs:
-        ours, theirs = wrap(envs[1]), wrap(gymnasium.make("CartPole-v1"))
+        ours, theirs = wrapped(envs[1], name), wrapped(gymnasium.make("CartPole-v1"), name)
         assert ours.observation_space == theirs.observation_space
         assert same(_play(ours), _play(theirs))
         assert ours.unwrapped.gravity == 9.8
@@ -170,31 +170,16 @@ def test_wrappers_give_what_they_give_around_the_environment(
 
 @each_kind
 def test_wrappers_around_nested_spaces(setup: dict[str, Any]) -> None:
+    def keep_position(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        return wrappers.FilterObservation(env, ["position"])
+
     with agym.make(Nested, 2, **setup) as envs:
         for i, wrap in enumerate((wrappers.FlattenObservation, keep_position)):
             assert same(_play(wrap(envs[i])), _play(wrap(Nested())))
 
 
-def keep_position(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    return wrappers.FilterObservation(env, ["position"])
-
-
-@pytest.mark.full
 @each_kind
-def test_record_video_around_one(setup: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("pygame", reason="the extra `render`")
-    pytest.importorskip("moviepy", reason="RecordVideo needs moviepy")
-    pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # no thread that watches progress bars
-    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
-        folder = tmp_path / "videos"
-        env = wrappers.RecordVideo(envs[1], str(folder), disable_logger=True)
-        _play(env)
-        env.close()
-        assert [*folder.glob("*.mp4")]
-
-
-@each_kind
-def test_render_collection_around_one(setup: dict[str, Any]) -> None:
+def test_wrappers_that_render(setup: dict[str, Any]) -> None:
     pytest.importorskip("pygame", reason="the extra `render`")
     with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
         env = wrappers.RenderCollection(envs[1])
@@ -202,6 +187,18 @@ def test_render_collection_around_one(setup: dict[str, Any]) -> None:
         env.step(0)
         frames: Any = env.render()
         assert [frame.shape for frame in frames] == [(400, 600, 3)] * 2
+
+
+@pytest.mark.full
+def test_record_video(tmp_path: Path) -> None:
+    pytest.importorskip("pygame", reason="the extra `render`")
+    pytest.importorskip("moviepy", reason="RecordVideo needs moviepy")
+    pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # no thread that watches progress bars
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **PROCESS) as envs:
+        env = wrappers.RecordVideo(envs[1], str(tmp_path / "videos"), disable_logger=True)
+        _play(env)
+        env.close()
+        assert [*(tmp_path / "videos").glob("*.mp4")]
 
 
 @each_kind
@@ -267,19 +264,3 @@ def test_batches_of_other_libraries_tell_it_too(name: str, setup: dict[str, Any]
     envs.close()
     assert (envs.closed, envs.backend) == (True, name_of(setup))
     assert repr(envs) == f"{shown}, closed)"
-
-
-@each_kind
-def test_names_of_ours_beside_those_of_the_environments(setup: dict[str, Any]) -> None:
-    """An environment that has such names itself is asked by get_attr."""
-
-    class Busy(Tally):
-        def __init__(self) -> None:
-            super().__init__()
-            self.backend, self.workers, self.closed = "its own", 99, "never"
-            self.observation_space = spaces.Box(-1, 1000, (3,), np.float64)
-
-    with agym.make(Busy, 2, **setup) as envs:
-        assert (envs.backend, envs.closed) == (name_of(setup), False)
-        assert envs.get_attr("backend") == ["its own"] * 2
-        assert envs[0].get_attr("closed") == "never"

@@ -63,8 +63,7 @@ def env_of(setup: Setup, episode: int = 7) -> Any:
 
 
 # What somebody may keep of a batch: something over its memory.
-Keep = Callable[[Any], Any]
-KEEPS: dict[str, Keep] = {
+KEEPS: dict[str, Callable[[Any], Any]] = {
     "image": lambda obs: obs["image"],
     "row": lambda obs: obs["image"][1],
     "strided": lambda obs: obs["image"][::2, ::-3, :, 1].T,
@@ -89,29 +88,15 @@ def all_are(kept: Any, count: int) -> bool:
     )
 )
 def test_nothing_that_is_held_changes(setup: Setup, mode: Any, plan: list[tuple[str, int]]) -> None:
-    hold(setup, mode, [(KEEPS[name], steps) for name, steps in plan])
-
-
-@everywhere
-def test_no_tensor_that_is_held_changes(setup: Setup) -> None:
-    torch = pytest.importorskip("torch", reason="the extra `torch`")
-
-    def tensor(observations: Any) -> Any:
-        return torch.from_numpy(observations["deep"][0])[1:].view(-1)
-
-    hold(setup, "next_step", [(tensor, steps) for steps in (0, 3, 1, 9, 2, 0, 5, 1, 1, 4, 0, 0)])
-
-
-def hold(setup: Setup, mode: Any, plan: list[tuple[Keep, int]]) -> None:
-    """Keep something of each batch for some steps, and see that it stays as it was."""
+    """Something of each batch is kept for some steps, and stays as it was."""
     options = {**OPTIONS, **setup.options, "autoreset": mode}
     with agym.make(env_of(setup), 4, **options) as envs:
         held: list[tuple[int, int, Any]] = []
         observations = envs.reset(seed=1).observations
-        for now, (keep, steps) in enumerate(plan):
+        for now, (name, steps) in enumerate(plan):
             count = int(observations["deep"][1][0])
             assert all_are(observations["image"], count)
-            held.append((now + steps, count, keep(observations)))
+            held.append((now + steps, count, KEEPS[name](observations)))
             observations = envs.step([0, 1, 2, 3]).observations
             assert all(all_are(kept, count) for _, count, kept in held)
             held = [entry for entry in held if entry[0] > now]

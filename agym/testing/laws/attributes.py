@@ -45,6 +45,8 @@ def attributes_of_environments_are_attributes_of_envs(world: World) -> None:
         assert (one[0].add(1), one[0].unwrapped.add(number=1)) == (8, 8)
         assert [add(1) for add in one.get_attr("add")] == [8, 2]
         assert sorted(envs.value) == [1, 2, 7, 8]
+        envs.set_attr("backend", "a name that agym uses itself")
+        assert envs.backend != envs.get_attr("backend")[0] == "a name that agym uses itself"
 
 
 @law("sync", "single")

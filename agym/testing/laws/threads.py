@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agym.errors import BusyError, ClosedError, NothingSentError, UsageError
-from agym.testing.laws.law import assert_same, law, rows, steps_of
+from agym.testing.laws.law import assert_same, calls_of, law, rows, steps_of
 from agym.testing.worlds import World
 
 
@@ -131,28 +131,19 @@ def a_second_event_loop_is_refused(world: World) -> None:
     """The environments belong to the event loop and the thread that opened them."""
     with world.open(2) as player:
         player.reset()
-        uses: list[tuple[Any, ...]] = [
-            ("reset",), ("step", [0, 0]), ("send", [0, 0]), ("recv",), ("render",), ("restart",),
-            ("get_attr", "value"), ("set_attr", "value", 1), ("call", "add", 1), ("aclose",),
-        ]  # fmt: skip
-        of_one: list[tuple[Any, ...]] = [("reset",), ("step", 0), ("render",), ("close",)]
+        envs = player.envs
 
-        async def use(target: Any, name: str, *arguments: Any) -> None:
-            pending = getattr(target, name)(*arguments)
+        async def use(call: Any) -> None:
+            pending = call()
             if pending is not None:
                 await pending
 
-        async def await_envs() -> None:
-            await player.envs
-
         async def run() -> None:
-            pending = [use(player.envs, *call) for call in uses]
-            pending += [use(player.envs[0], *call) for call in of_one]
-            for call in [*pending, await_envs()]:
+            for call in [*calls_of(envs), envs[0].close, envs.aclose, lambda: envs]:
                 with pytest.raises(UsageError, match="another event loop: make"):
-                    await asyncio.to_thread(asyncio.run, call)
+                    await asyncio.to_thread(asyncio.run, use(call))
             with pytest.raises(UsageError, match="another thread"):
-                await asyncio.to_thread(player.envs.step, [0, 0])
+                await asyncio.to_thread(envs.step, [0, 0])
 
         player.run(run())
         player.step([0, 0])

@@ -123,9 +123,9 @@ def test_only_what_the_caller_gets_is_made(make: Any, kind: str, registered: str
 @pytest.mark.parametrize("kind", ["class", "lambda", "id"])
 async def test_nothing_is_stepped_beside_an_event_loop(kind: str, registered: str) -> None:
     async with agym.make_async(kind_of(kind, registered), 3):
-        assert {*deeds()} == {"made"}
-        if kind != "lambda":  # it may make coroutine environments, which only a call of it tells
-            assert len(deeds()) == 3
+        # A lambda may make coroutine environments, which only a call of it tells.
+        tried = ["made", "closed"] if kind == "lambda" else []
+        assert deeds() in (["made"] * 3, [*tried, *["made"] * 3])
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import wrappers as single
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import agym
 from tests.support.envs.plain_envs import Nested
 from tests.support.equality import same_values
-
-Wrap = Callable[[Any], Any]
 
 
 def cartpole() -> gymnasium.Env[Any, Any]:
@@ -45,55 +45,39 @@ class Image(gymnasium.Env[Any, Any]):
         return self.np_random.integers(0, 256, (24, 16, 3), np.uint8)
 
 
-PLAIN: dict[str, tuple[Callable[[], Any], Wrap]] = {
-    "DictInfoToList": (cartpole, wrappers.DictInfoToList),
-    "RecordEpisodeStatistics": (cartpole, wrappers.RecordEpisodeStatistics),
-    "NormalizeObservation": (cartpole, wrappers.NormalizeObservation),
-    "NormalizeReward": (pendulum, wrappers.NormalizeReward),
-    "ClipReward": (pendulum, lambda envs: wrappers.ClipReward(envs, -1.0, 0.0)),
-    "TransformReward": (pendulum, lambda envs: wrappers.TransformReward(envs, lambda r: r / 2)),
-    "VectorizeTransformReward": (
-        pendulum,
-        lambda envs: wrappers.VectorizeTransformReward(
-            envs, gymnasium.wrappers.TransformReward, func=lambda r: r / 2
-        ),
-    ),
-    "TransformObservation": (
-        cartpole,
-        lambda envs: wrappers.TransformObservation(envs, lambda batch: batch * 2),
-    ),
+def half(values: Any) -> Any:
+    return values / 2
+
+
+# For each wrapper of Gymnasium's: around which environment, and with which arguments.
+PLAIN: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "DictInfoToList": (cartpole, {}),
+    "RecordEpisodeStatistics": (cartpole, {}),
+    "NormalizeObservation": (cartpole, {}),
+    "NormalizeReward": (pendulum, {}),
+    "ClipReward": (pendulum, {"min_reward": -1.0, "max_reward": 0.0}),
+    "TransformReward": (pendulum, {"func": half}),
+    "VectorizeTransformReward": (pendulum, {"wrapper": single.TransformReward, "func": half}),
+    "TransformObservation": (cartpole, {"func": half}),
     "VectorizeTransformObservation": (
         cartpole,
-        lambda envs: wrappers.VectorizeTransformObservation(
-            envs, gymnasium.wrappers.TransformObservation, func=lambda o: o + 1,
-            observation_space=envs.single_observation_space,
-        ),
+        {"wrapper": single.TransformObservation, "func": half, "observation_space": None},
     ),
-    "FilterObservation": (Nested, lambda envs: wrappers.FilterObservation(envs, ["id"])),
-    "FlattenObservation": (cartpole, wrappers.FlattenObservation),
-    "GrayscaleObservation": (Image, wrappers.GrayscaleObservation),
-    "ResizeObservation": (Image, lambda envs: wrappers.ResizeObservation(envs, (12, 8))),
-    "ReshapeObservation": (cartpole, lambda envs: wrappers.ReshapeObservation(envs, (2, 2))),
-    "RescaleObservation": (
-        Image, lambda envs: wrappers.RescaleObservation(envs, np.float32(0), np.float32(1)),
-    ),
-    "DtypeObservation": (cartpole, lambda envs: wrappers.DtypeObservation(envs, np.float64)),
-    "TransformAction": (
-        pendulum,
-        lambda envs: wrappers.TransformAction(envs, lambda a: a / 2, envs.action_space),
-    ),
+    "FilterObservation": (Nested, {"filter_keys": ["id"]}),
+    "FlattenObservation": (cartpole, {}),
+    "GrayscaleObservation": (Image, {}),
+    "ResizeObservation": (Image, {"shape": (12, 8)}),
+    "ReshapeObservation": (cartpole, {"shape": (2, 2)}),
+    "RescaleObservation": (Image, {"min_obs": np.float32(0), "max_obs": np.float32(1)}),
+    "DtypeObservation": (cartpole, {"dtype": np.float64}),
+    "TransformAction": (pendulum, {"func": half}),
     "VectorizeTransformAction": (
         pendulum,
-        lambda envs: wrappers.VectorizeTransformAction(
-            envs, gymnasium.wrappers.TransformAction, func=lambda a: a / 2,
-            action_space=envs.single_action_space,
-        ),
+        {"wrapper": single.TransformAction, "func": half, "action_space": None},
     ),
-    "ClipAction": (pendulum, wrappers.ClipAction),
-    "RescaleAction": (
-        pendulum, lambda envs: wrappers.RescaleAction(envs, np.float32(-1), np.float32(1)),
-    ),
-}  # fmt: skip
+    "ClipAction": (pendulum, {}),
+    "RescaleAction": (pendulum, {"min_action": np.float32(-1), "max_action": np.float32(1)}),
+}
 ELSEWHERE = {
     "NumpyToTorch", "ArrayConversion", "JaxToNumpy", "JaxToTorch",  # libraries of their own
     "RecordVideo", "HumanRendering",  # give files and windows
@@ -119,7 +103,8 @@ def without_times(info: Any) -> Any:
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("name", PLAIN)
 def test_wrappers(name: str, mode: AutoresetMode) -> None:
-    factory, wrap = PLAIN[name]
+    factory, arguments = PLAIN[name]
+    wrap = partial(getattr(wrappers, name), **arguments)
     if name == "ResizeObservation":
         pytest.importorskip("cv2")
     ours: Any = agym.AgymVectorEnv([factory] * 3, workers=2, autoreset_mode=mode, context="fork")
