@@ -14,17 +14,13 @@ import numpy as np
 import pytest
 
 import agym
+from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import FORKED
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.scripts import run
 
-PROCESS = {**FORKED, "workers": 2}
-SETUPS = [
-    pytest.param({"backend": "serial"}, id="serial"),
-    pytest.param({"backend": "thread", "workers": 2}, id="thread"),
-    pytest.param(PROCESS, id="process"),
-]
+each_backend = pytest.mark.parametrize("backend", ["thread", *SERIAL_OR_FORK])
 
 
 def check_group(error: BaseException, ids: tuple[int, ...]) -> None:
@@ -39,10 +35,10 @@ def check_group(error: BaseException, ids: tuple[int, ...]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")  # Gymnasium's own words about each
-@pytest.mark.parametrize("setup", SETUPS)
-def test_gymnasium_has_what_the_last_environment_raised(setup: dict[str, Any]) -> None:
+@each_backend
+def test_gymnasium_has_what_the_last_environment_raised(backend: Any) -> None:
     factories = [partial(Raises, "step", kind) for kind in ("plain", "eof", "stop-iteration")]
-    with closing(agym.AgymVectorEnv(factories, **setup)) as envs:
+    with closing(agym.AgymVectorEnv(factories, backend=backend)) as envs:
         envs.reset()
         with pytest.raises(EOFError, match="boom") as caught:
             envs.step(np.array([9, 9, 0]))
@@ -51,10 +47,10 @@ def test_gymnasium_has_what_the_last_environment_raised(setup: dict[str, Any]) -
         envs.reset()
 
 
-@pytest.mark.parametrize("setup", SETUPS)
-def test_stable_baselines3_raises_the_group(setup: dict[str, Any]) -> None:
+@each_backend
+def test_stable_baselines3_raises_the_group(backend: Any) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    with closing(agym.sb3.AgymVecEnv([partial(Raises, "step")] * 4, **setup)) as envs:
+    with closing(agym.sb3.AgymVecEnv([partial(Raises, "step")] * 4, backend=backend)) as envs:
         envs.reset()
         with pytest.raises(agym.AgymErrorGroup) as caught:
             envs.step(np.array([9, 0, 9, 9]))
@@ -65,7 +61,7 @@ def test_stable_baselines3_raises_the_group(setup: dict[str, Any]) -> None:
 def mixed() -> agym.AgymErrorGroup:
     """The error of a step in which a worker died, and environments of another raised."""
     factories = [partial(Raises, "step"), partial(Raises, "step"), partial(Exits, 3), Tally]
-    with agym.make(factories, **PROCESS) as envs:
+    with agym.make(factories, **FORKED, workers=2) as envs:
         envs.reset()
         with pytest.raises(agym.AgymErrorGroup) as caught:
             envs.step([9, 9, 9, 0])

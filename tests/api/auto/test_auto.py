@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -81,8 +82,9 @@ def test_where_faults_are_handled_nothing_is_tried_here(
     option: dict[str, Any], make: Any, backend: str
 ) -> None:
     with agym.make(make(Recorded), 2, **option) as envs:
+        pid = envs.stats().workers[0].pid if backend == "process" else os.getpid()
         assert envs.backend == backend
-        assert deeds() == ["made"] * 2
+        assert Path("diary").read_text() == f"made {pid}\n" * 2
 
 
 # ---------------------------------------------------------------- what is made
@@ -136,12 +138,6 @@ def test_coroutine_environments_are_made_once(api: str, kind: Any) -> None:
         assert envs.backend == "asyncio"
 
 
-def test_workers_that_are_asked_for_make_them_all() -> None:
-    with agym.make(lambda: Recorded(), 3, workers=1) as envs:
-        pid = envs.stats().workers[0].pid
-        assert Path("diary").read_text() == f"made {pid}\n" * 3
-
-
 def test_there_may_be_only_one_environment_at_a_time(tmp_path: Path) -> None:
     port = tmp_path / "taken"
 
@@ -164,16 +160,14 @@ def test_environments_of_the_callers_own_are_used_as_they_are() -> None:
     assert deeds() == ["made"] * 3 + ["closed"] * 3
 
 
+def refuse() -> None:
+    raise KeyError("no such file")
+
+
 def test_a_constructor_that_raises_is_called_once() -> None:
-    calls: list[int] = []
-
-    def fails() -> Tally:
-        calls.append(1)
-        raise KeyError("no such file")
-
     with pytest.raises(agym.EnvError, match="environment 0 raised in make: KeyError"):
-        agym.make(fails, 3)
-    assert len(calls) == 1
+        agym.make(partial(Recorded, "diary", "made", refuse), 3)
+    assert deeds() == ["made"]
 
 
 # ---------------------------------------------------------------- other programs, and plans
@@ -271,8 +265,15 @@ def learned(batch: float, together: float) -> tuple[Traffic, agym.Plan]:
 
 
 @pytest.mark.usefixtures("full_cores")
-def test_a_choice_that_holds_is_not_mentioned() -> None:
-    traffic, _ = learned(batch=5e-3, together=9e-3)
+@pytest.mark.parametrize(
+    ("batch", "together"),
+    [
+        (5e-3, 9e-3),
+        (50e-3, 17e-3),  # the caller's steps take longer than those of random actions
+    ],
+)
+def test_a_choice_that_holds_is_not_mentioned(batch: float, together: float) -> None:
+    traffic, _ = learned(batch, together)
     assert not traffic.remark
     assert recall_measured(Tally, 8) == {}
 
@@ -297,13 +298,6 @@ def test_a_step_does_not_fail_because_nothing_can_be_kept(monkeypatch: pytest.Mo
     monkeypatch.setattr(choosing, "remember_measured", fails)
     traffic, _ = learned(batch=10e-3, together=9e-3)
     assert traffic.remark
-
-
-@pytest.mark.usefixtures("full_cores")
-def test_steps_that_are_longer_than_random_ones_refute_nothing() -> None:
-    """The caller plays better than random actions do, and its steps take longer."""
-    traffic, _ = learned(batch=50e-3, together=17e-3)
-    assert not traffic.remark
 
 
 @pytest.mark.parametrize("num_envs", [1, 4])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -22,7 +21,6 @@ from agym.core.planning.sampling import TrustedFactory
 from tests.support.drivers import opened
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
-from tests.support.equality import same
 
 # Twice as many of these take a millisecond, which processes halve.
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-3)
@@ -37,44 +35,35 @@ def profile(full_cores: None) -> None:
     remember_profile(Computes, COMPUTES, None)
 
 
-def backend_of_async(env: Any) -> str:
-    with opened("async", env, 8) as envs:
-        return str(envs.backend)
-
-
-def backend_of(make: Callable[..., Any], env: Any) -> str:
-    with closing(make(env)) as envs:
-        return str(envs.backend)
-
-
-APIS: dict[str, Callable[[Any], str]] = {
-    "make": partial(backend_of, lambda env: agym.make(env, 8)),
-    "make_async": backend_of_async,
-    "make_vec": partial(backend_of, lambda env: agym.make_vec(env, 8)),
-    "AgymVectorEnv": partial(backend_of, lambda env: agym.AgymVectorEnv([env] * 8)),
-    "AgymVecEnv": partial(backend_of, lambda env: agym.sb3.AgymVecEnv([env] * 8)),
+APIS: dict[str, Callable[..., Any]] = {
+    "make": agym.make,
+    "make_async": partial(opened, "async"),
+    "make_vec": agym.make_vec,
+    "AgymVectorEnv": lambda env, count, **options: agym.AgymVectorEnv([env] * count, **options),
+    "AgymVecEnv": lambda env, count, **options: agym.sb3.AgymVecEnv([env] * count, **options),
+    "sb3.make_vec_env": lambda env, count, **options: agym.sb3.make_vec_env(env, count, **options),
 }
 
 
-@pytest.fixture(params=APIS)
-def backend_by_api(request: pytest.FixtureRequest) -> tuple[str, Callable[[Any], str]]:
-    """An API, and a function that opens environments with it and returns the backend."""
-    if request.param == "AgymVecEnv":
+def backend_of(api: str, env: Any, count: int = 8, **options: Any) -> str:
+    """Open environments with an API, and return the name of their backend."""
+    if api in ("AgymVecEnv", "sb3.make_vec_env"):
         pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    return request.param, APIS[request.param]
+    envs = APIS[api](env, count, **options)
+    with envs if api == "make_async" else closing(envs) as envs:
+        return str(envs.backend)
 
 
 @pytest.mark.full
 @needs_cores
-def test_what_computes_for_long_goes_to_processes(backend_by_api: Any) -> None:
-    api, backend = backend_by_api
-    # Functions that Stable-Baselines3 calls are never measured.
-    assert backend(Computes) == ("serial" if api == "AgymVecEnv" else "process")
+@pytest.mark.parametrize("api", ["make", "make_async", "make_vec", "AgymVectorEnv"])
+def test_what_computes_for_long_goes_to_processes(api: str) -> None:
+    assert backend_of(api, Computes) == "process"
 
 
-def test_of_what_nothing_is_known_no_process_is_started(backend_by_api: Any) -> None:
-    api, backend = backend_by_api
-    assert backend(Tally) == ("thread" if api == "make_async" else "serial")
+@pytest.mark.parametrize("api", ["make", "make_async", "make_vec", "AgymVectorEnv", "AgymVecEnv"])
+def test_of_what_nothing_is_known_no_process_is_started(api: str) -> None:
+    assert backend_of(api, Tally) == ("thread" if api == "make_async" else "serial")
 
 
 class AlsoComputes(Computes):
@@ -106,17 +95,6 @@ def test_all_environments_of_an_id_are_of_one_kind() -> None:
     assert engine.traffic.learn is not None
 
 
-@needs_cores
-def test_then_batches_are_those_of_serial() -> None:
-    def play(**options: Any) -> list[Any]:
-        with agym.make(Computes, 8, autoreset="next_step", **options) as envs:
-            assert len({worker.pid for worker in envs.stats().workers}) == envs.workers
-            assert envs.stats().workers[-1].pid == os.getpid()
-            return [envs.reset(seed=3), *(envs.step([k] * 8) for k in range(9))]
-
-    assert same(play(), play(backend="serial"))
-
-
 @pytest.fixture
 def registered() -> Iterator[str]:
     gymnasium.register("Computes-v0", entry_point=Computes, disable_env_checker=True)
@@ -128,32 +106,27 @@ def registered() -> Iterator[str]:
 @needs_cores
 def test_registered_environments_too(registered: str) -> None:
     plan = agym.plan(registered, 8)  # of one's own, so it is measured when asked
-    assert APIS["make_vec"](registered) == plan.backend
+    assert backend_of("make_vec", registered) == plan.backend
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("api", "options"),
     [
         ("AgymVectorEnv", {"context": "fork"}),
         ("AgymVectorEnv", {"max_concurrency": 2}),
         ("AgymVecEnv", {"start_method": "fork"}),
     ],
 )
-def test_an_option_of_processes_takes_processes(name: str, options: dict[str, Any]) -> None:
-    if name == "AgymVecEnv":
-        pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    kind: Any = agym.AgymVectorEnv if name == "AgymVectorEnv" else agym.sb3.AgymVecEnv
-    assert backend_of(lambda env: kind([env] * 2, **options), Tally) == "process"
+def test_an_option_of_processes_takes_processes(api: str, options: dict[str, Any]) -> None:
+    assert backend_of(api, Tally, 2, **options) == "process"
 
 
 @pytest.mark.full
 @needs_cores
 def test_stable_baselines3_measures_a_sample_or_an_id_without_wrappers() -> None:
-    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
     sample = TrustedFactory(Computes, "Computes")
     remember_profile(sample, COMPUTES, None)
-    of_sample = partial(agym.sb3.AgymVecEnv, [Tally] * 8)
-    assert backend_of(lambda sample: of_sample(sample=sample), sample) == "process"
+    assert backend_of("AgymVecEnv", Tally, sample=sample) == "process"
+    assert backend_of("AgymVecEnv", Computes) == "serial"  # functions are never measured
     for wrapper, name in ((None, "process"), (gymnasium.Wrapper, "serial")):
-        make = partial(agym.sb3.make_vec_env, n_envs=512, wrapper_class=wrapper)
-        assert backend_of(make, "Acrobot-v1") == name
+        assert backend_of("sb3.make_vec_env", "Acrobot-v1", 512, wrapper_class=wrapper) == name

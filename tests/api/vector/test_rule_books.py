@@ -44,20 +44,14 @@ def test_the_default_is_the_program_and_the_backend_gives_the_same(
         assert same(play(envs), expected)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"backend": "serial"},
-        {"backend": "vector"},
-        {"workers": 1},
-        {"timeout": 60.0},
-        {"on_fault": "restart"},
-        {"infos": "none"},
-        {"episode_stats": True},
-        {"autoreset": "disabled"},
-        {"copy": False},
-    ],
-)
+OPTIONS: list[dict[str, Any]] = [
+    {"backend": "serial"}, {"backend": "vector"}, {"workers": 1}, {"timeout": 60.0},
+    {"on_fault": "restart"}, {"infos": "none"}, {"episode_stats": True},
+    {"autoreset": "disabled"}, {"copy": False},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_an_option_that_needs_the_engine_gets_it(options: dict[str, Any]) -> None:
     envs = agym.make_vec(ID, 2, **options)
     assert isinstance(envs, agym.AgymVectorEnv)

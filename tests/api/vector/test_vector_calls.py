@@ -72,19 +72,6 @@ def test_after_close_everything_is_refused(envs: agym.AgymVectorEnv) -> None:
             call(envs)
 
 
-def test_halves_give_what_the_whole_gives() -> None:
-    with (
-        closing(agym.make_vec("CartPole-v1", 3)) as halves,
-        closing(agym.make_vec("CartPole-v1", 3)) as whole,
-    ):
-        halves.reset_async(seed=4)
-        assert np.array_equal(halves.reset_wait()[0], whole.reset(seed=4)[0])
-        for _ in range(50):
-            halves.step_async(ACTIONS)
-            for mine, other in zip(halves.step_wait()[:4], whole.step(ACTIONS)[:4], strict=True):
-                assert np.array_equal(mine, other)
-
-
 @pytest.mark.filterwarnings("ignore:.*ERROR")
 def test_attributes_and_calls(envs: agym.AgymVectorEnv) -> None:
     assert envs.get_attr("gravity") == (9.8, 9.8, 9.8)

@@ -16,15 +16,9 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.backends import FORK, name_of
+from tests.support.backends import SERIAL_OR_FORK
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Probe, Tally
-
-SETUPS: list[dict[str, Any]] = [
-    {"backend": "serial"},
-    {"backend": "thread", "workers": 2},
-    {"backend": FORK, "workers": 2},
-]
 
 
 class Special(Exception):
@@ -38,9 +32,9 @@ class RaisesSpecial(Tally):
         return super().step(action)
 
 
-@pytest.mark.parametrize("setup", SETUPS, ids=name_of)
-def test_the_environments_own_error_is_raised(setup: dict[str, Any]) -> None:
-    with closing(agym.AgymVectorEnv([RaisesSpecial] * 3, **setup)) as envs:
+@pytest.mark.parametrize("backend", ["thread", *SERIAL_OR_FORK])
+def test_the_environments_own_error_is_raised(backend: Any) -> None:
+    with closing(agym.AgymVectorEnv([RaisesSpecial] * 3, backend=backend)) as envs:
         envs.reset(seed=0)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -133,6 +133,7 @@ def both(
 @pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_results_are_gymnasiums(backend: str, name: str, mode: AutoresetMode) -> None:
+    """Whether a step is one call or two halves."""
     if name in ("MiniGrid", "BabyAI"):
         pytest.importorskip("minigrid", reason="the extra `ci`")
     factories = [FACTORIES[name]] * 4
@@ -142,10 +143,14 @@ def test_results_are_gymnasiums(backend: str, name: str, mode: AutoresetMode) ->
         assert ours.single_action_space == theirs.single_action_space
         assert ours.metadata == theirs.metadata
         theirs.action_space.seed(7)
-        results = [(ours.reset(seed=7), theirs.reset(seed=7))]
-        for _ in range(STEPS):
+        ours.reset_async(seed=7)
+        results = [(ours.reset_wait(), theirs.reset(seed=7))]
+        for k in range(STEPS):
             actions = theirs.action_space.sample()
-            results.append((ours.step(actions), theirs.step(actions)))
+            if k % 2:
+                ours.step_async(actions)
+            mine = ours.step_wait() if k % 2 else ours.step(actions)
+            results.append((mine, theirs.step(actions)))
         for mine, other in results:  # at the end, as no result changes
             assert_same(mine, other)
         assert sum((other[2] | other[3]).sum() for _, other in results[1:])
