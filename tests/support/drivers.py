@@ -54,12 +54,7 @@ APART = [
 ]
 
 
-def _over(setups: list[Setup]) -> Any:
-    return pytest.mark.parametrize("setup", setups, ids=lambda setup: setup.name)
-
-
-# ``apart``: where environments wait without holding each other up.
-everywhere, apart = _over([SERIAL, *APART]), _over(APART)
+everywhere = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 each_api = pytest.mark.parametrize("api", APIS)
 each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 

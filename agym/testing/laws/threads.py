@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -73,15 +74,16 @@ def a_step_in_another_thread_is_refused_to_others(world: World) -> None:
     ):
         envs = player.envs
         envs.reset()
-        for first in (lambda: envs.step([0] * 3), lambda: envs[0].step(0)):
+        steps: list[Callable[[], Any]] = [
+            lambda: envs.step([0] * 3),
+            lambda: envs[0].step(0),
+            lambda: envs.send([0], [0]),
+        ]
+        for first in steps[:2]:
             player.script.set(0, "step", "wait")
             call = pool.submit(first)
             with Path(player.script.gate(0).path).open("w"):  # environment 0 waits there
-                for other in (
-                    lambda: envs.step([0] * 3),
-                    lambda: envs[0].step(0),
-                    lambda: envs.send([0], [0]),
-                ):
+                for other in steps:
                     with pytest.raises(BusyError, match="environment 0"):
                         other()
             call.result()
