@@ -29,8 +29,9 @@ Kind = Literal["env", "coroutine", "vector"]
 
 # The properties of a world that a law may need.
 Need = Literal[
-    "async", "single", "concurrent", "processes", "deadlines", "next_step", "same_step", "disabled"
-]
+    "sync", "async", "single", "concurrent", "processes", "deadlines",
+    "next_step", "same_step", "disabled",
+]  # fmt: skip
 
 
 class AsCoroutine:
@@ -155,7 +156,7 @@ class World:
     def has(self) -> frozenset[str]:
         """The properties of this world that laws may need."""
         spec = parse_backend(self.backend)
-        has: set[Need] = {self.autoreset}
+        has: set[Need] = {self.api, self.autoreset}
         if self.kind != "vector":
             has.add("single")
             in_caller = isinstance(spec, Serial | ProcessWithCaller)  # some environments, or all
@@ -163,8 +164,6 @@ class World:
                 has |= {"concurrent", "deadlines"}
             if isinstance(spec, Process) and not in_caller:  # Ray reports no exit codes
                 has.add("processes")
-        if self.api == "async":
-            has.add("async")
         return frozenset(has)
 
     @property

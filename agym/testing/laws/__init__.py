@@ -11,6 +11,7 @@ from agym.testing.laws import (
     resets,
     results,
     snapshots,
+    threads,
 )
 from agym.testing.laws.law import LAWS, Law, assert_same
 
@@ -28,4 +29,5 @@ __all__ = [
     "resets",
     "results",
     "snapshots",
+    "threads",
 ]
