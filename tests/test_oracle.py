@@ -76,19 +76,12 @@ def assert_same_info(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             assert ours[key] == value, key
 
 
-def plain(batch: Any) -> Any:
-    """Replace the dict types that Gymnasium nests by."""
-    if isinstance(batch, dict):
-        return {key: plain(value) for key, value in batch.items()}
-    return tuple(map(plain, batch)) if isinstance(batch, tuple) else batch
-
-
 def assert_same(ours: Any, theirs: Any, lists_of: gymnasium.Space[Any] | None) -> None:
     """Compare two results of reset or of step; ours are lists of what a batched space holds."""
     observations, *columns, infos = ours
     expected, *expected_columns, expected_infos = theirs
     if lists_of is None:
-        assert same(plain(observations), plain(expected))
+        assert same_values(observations, expected)
         assert all(map(same_array, columns, expected_columns))
     else:
         pairs = zip(observations, iterate(lists_of, expected), strict=True)

@@ -125,7 +125,7 @@ def test_factories_and_arguments_that_cannot_be_sent_are_named() -> None:
     space = spaces.Tuple((spaces.Discrete(3), spaces.Sequence(spaces.Discrete(3))))
     calls: dict[str, Callable[[Any], Any]] = {
         r"the options of reset\b": lambda envs: envs.reset(options={"lock": lock}),
-        r"the arguments of call\('add'\)": lambda envs: envs.add(lock),
+        r"the arguments of call\('get_wrapper_attr'\)": lambda envs: envs.get_wrapper_attr(lock),
         "the value of 'ends' for environment 1": lambda envs: envs.set_attr("ends", [1, lock, 1]),
         "the action of environment 2": lambda envs: envs.step([(1, (1,))] * 2 + [(1, (lock,))]),
     }
@@ -146,7 +146,7 @@ def test_factories_and_arguments_that_cannot_be_sent_are_named() -> None:
 # ---------------------------------------------------------------- factories
 
 
-async def makes_later(*args: Any) -> Tally:
+async def makes_later(num_envs: int = 1) -> Tally:
     return Tally()
 
 
@@ -164,7 +164,7 @@ class Turns:
 
 
 FACTORIES: dict[str, tuple[Any, str]] = {
-    "none": (lambda *args: None, r"returned None.*return"),
+    "none": (lambda num_envs=1: None, r"returned None.*return"),
     "async": (makes_later, r"is `async def`.*plain function"),
     "partial of async": (partial(makes_later), r"is `async def`"),
     "class": (lambda: Tally, r"returned the class Tally.*Tally\(\)"),

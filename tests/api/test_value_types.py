@@ -77,29 +77,22 @@ def described(value: Any) -> str:
 # ---------------------------------------------------------------- rewards and flags
 
 
-def vector_of(value: Any) -> Any:
-    return np.array([value])
+def array_of(value: Any, ndmin: int) -> Any:
+    return np.array(value, ndmin=ndmin)
 
 
-def matrix_of(value: Any) -> Any:
-    return np.array([[value]])
+def tensor_of(value: Any, dtype: str | None, **options: Any) -> Any:
+    torch = pytest.importorskip("torch", reason="the extra `torch`")
+    return torch.tensor([value], dtype=dtype and getattr(torch, dtype), **options)
 
 
-def tensor_of(value: Any) -> Any:
-    return pytest.importorskip("torch").tensor([value])
-
-
-def tensor_with_gradient(value: Any) -> Any:
-    return pytest.importorskip("torch").tensor([float(value)], requires_grad=True)
-
-
-def half_tensor(value: Any) -> Any:
-    torch = pytest.importorskip("torch")
-    return torch.tensor([value], dtype=torch.bfloat16)
-
-
-TYPES = [int, float, np.float32, np.int64, np.bool_, np.array, vector_of, matrix_of]
-TENSORS = [tensor_of, tensor_with_gradient, half_tensor]
+TYPES: list[Callable[[Any], Any]] = [int, float, np.float32, np.int64, np.bool_]
+TYPES += [partial(array_of, ndmin=ndmin) for ndmin in range(3)]
+TENSORS = [
+    partial(tensor_of, dtype=None),
+    partial(tensor_of, dtype="float32", requires_grad=True),
+    partial(tensor_of, dtype="bfloat16"),
+]
 
 
 def play(world: World, convert: Callable[[Any], Any] = unchanged) -> list[Any]:
@@ -130,7 +123,6 @@ def test_rewards_and_flags_may_be_arrays_of_one_element(world: World, mode: Any)
 @each_mode
 @pytest.mark.parametrize("kind", ["env", "coroutine"])
 def test_rewards_and_flags_may_be_tensors(kind: Any, mode: Any) -> None:
-    pytest.importorskip("torch", reason="the extra `torch`")
     expected = play(World("serial", autoreset=mode))
     world = World("serial" if kind == "env" else "asyncio", autoreset=mode, kind=kind)
     for convert in TENSORS:

@@ -69,7 +69,8 @@ def bad_ids_are_refused(world: World) -> None:
         for index in (3, -4):
             with pytest.raises(IndexError, match="envs has 3"):
                 envs[index]
-        for index in (slice(0, 2), "0", None, 1.0, (0, 1), [0]):
+        wrong: list[Any] = [slice(0, 2), "0", None, 1.0, (0, 1), [0]]
+        for index in wrong:
             with pytest.raises(UsageTypeError, match=r"split.*env_ids=|integer"):
                 envs[index]
         assert envs.render() == ["1:0"] * 3
