@@ -64,6 +64,7 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "raise many arguments": lambda: ManyArguments(7, "boom"),
     "raise mute": Mute,
     "raise eof": lambda: EOFError("boom"),
+    "raise attribute error": lambda: AttributeError("boom"),
     "raise group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
 }
 # Acts that end the environment's process, and the exit codes that the caller sees.

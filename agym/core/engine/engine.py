@@ -13,7 +13,7 @@ parts do the work, are private to the engine, and hold no reference to it::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 from agym.core._system.defer_signals import Interruptible
@@ -187,7 +187,7 @@ class Engine:
             BusyError: An environment has a step in flight, or an unreceived result.
             ResetNeededError: An environment must be reset first.
         """
-        if env_ids is not None and not len(env_ids):
+        if isinstance(env_ids, Sized) and not len(env_ids):
             return  # a send/recv loop whose environments have all finished
         sent = self._collector.sent
         self.life.opened()

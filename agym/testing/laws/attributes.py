@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agym.errors import UsageError
+from agym import FaultPolicy
+from agym.errors import AgymError, UsageError
 from agym.testing.laws.law import law
 from agym.testing.worlds import World
 
@@ -90,13 +93,26 @@ def an_assignment_cannot_be_awaited(world: World) -> None:
 
 
 @law("single")
-def a_missing_attribute_is_an_attribute_error(world: World) -> None:
-    """The environments stay usable after the error."""
-    with world.open(3) as envs:
-        envs.reset()
-        with pytest.raises(AttributeError, match="no_such_thing"):
-            envs.get_attr("no_such_thing")
-        envs.step([0, 0, 0])
+def a_missing_attribute_is_no_fault(world: World) -> None:
+    """It raises ``AttributeError``, or an error of the call; nothing is counted or recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        policy = FaultPolicy("restart", capsule_dir=folder)
+        with world.with_options(on_fault=policy).open(3) as envs:
+            envs.reset()
+            assert not hasattr(envs[0].unwrapped, "no_such_thing")
+            for one in (envs, envs[0]):
+                assert getattr(one, "no_such_thing", 5) == 5
+                with pytest.raises(AttributeError, match="no_such_thing"):
+                    one.get_attr("no_such_thing")
+            for call in (envs.call, envs[0].call):
+                for name in ("no_such_thing", "unwrapped.no_such_thing", "no_such_thing.more"):
+                    with pytest.raises(AgymError, match=r"AttributeError: .*no_such_thing"):
+                        call(name)
+            with pytest.raises(AgymError, match="AttributeError"):
+                envs.set_attr("no_such_thing.more", 5)
+            envs.step([0, 0, 0])
+            assert [env.faults for env in envs.stats().envs] == [0] * 3
+            assert not [*Path(folder).iterdir()]
 
 
 @law("single")

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import agym
-from agym.api.auto import probing
+from agym.api import plan as plan_module
 from agym.cli.app import app
 from agym.core.planning.caching import recall_measured
 from agym.core.planning.choice import decide
@@ -158,7 +158,7 @@ def test_an_environment_that_fails_is_an_error(how: str, when: str) -> None:
 
 @pytest.mark.full
 def test_an_environment_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(plan_module, "PROBE_SECONDS", 1.0)
     for when in ("made", "step"):
         with pytest.raises(agym.UsageError, match="measuring Recorded took more than 1 s"):
             agym.plan(partial(Recorded, "diary", when, hang), 2)
