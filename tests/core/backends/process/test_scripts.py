@@ -79,54 +79,6 @@ def test_what_the_system_lacks_is_said_with_the_remedy(
     assert out.count("\n") == 1
 
 
-FORGETFUL = """
-    from functools import partial
-    import agym
-    from tests.support.envs.plain_envs import Counted
-
-    factory = partial(Counted, "log")
-    envs = agym.make(factory, 3, backend=agym.backends.Process(start_method="{method}"), workers=2)
-    envs.reset()
-    print("done", flush=True)
-    {end}
-"""
-
-
-@pytest.mark.once
-@each_method
-@pytest.mark.parametrize("end", ["", "raise SystemExit(7)", "1 / 0"])
-def test_a_script_that_forgets_to_close(method: str, end: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, FORGETFUL.format(method=method, end=end))
-    assert out == "done\n"
-    assert code == {"": 0, "raise SystemExit(7)": 7, "1 / 0": 1}[end]
-    assert err.count("Traceback") == (end == "1 / 0"), err
-    # The workers ended by themselves: nobody had to wait for them and end them by force.
-    assert (tmp_path / "log").read_text().count("closed") == 3
-
-
-@pytest.mark.full
-def test_an_async_script_that_forgets_to_close(tmp_path: Path) -> None:
-    code, out, err = run(
-        tmp_path,
-        """
-        import asyncio
-        from functools import partial
-        import agym
-        from tests.support.envs.plain_envs import Counted
-
-        async def main():
-            envs = await agym.make_async(partial(Counted, "log"), 3, backend="process", workers=2)
-            await envs.reset()
-            envs.step([0, 0, 0])
-            print("done")
-
-        asyncio.run(main())
-        """,
-    )
-    assert (code, out, err) == (0, "done\n", "")
-    assert (tmp_path / "log").read_text().count("closed") == 3
-
-
 INTERRUPTED = """
     import os, random, signal, threading
     from functools import partial
