@@ -65,27 +65,6 @@ def test_flatten_and_back(space: Space, seed: int) -> None:
     assert same(layout.join(fixed, objects), value)
 
 
-def test_rows_of_a_batch() -> None:
-    batch = {
-        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
-        "b": (np.array([3, 4]), ("x", "y"), np.array([0.5, 0.25], np.float32)),
-    }
-    rows = Layout(NESTED).rows(batch, 2)
-    assert [row["a"].tolist() for row in rows] == [[0, 1, 2], [3, 4, 5]]
-    assert [row["b"][:2] for row in rows] == [(3, "x"), (4, "y")]
-    # A Box of shape () holds arrays, not scalars.
-    assert [type(row["b"][2]) for row in rows] == [np.ndarray] * 2
-
-
-@pytest.mark.parametrize("space", [spaces.Dict({}), spaces.Tuple(())])
-def test_empty_spaces(space: Space) -> None:
-    layout = Layout(space)
-    empty: Any = {} if isinstance(space, spaces.Dict) else ()
-    assert layout.leaves == ()
-    assert layout.flatten(empty) == []
-    assert layout.rows(empty, 3) == [empty] * 3
-
-
 def test_values_that_do_not_fit() -> None:
     layout = Layout(NESTED)
     with pytest.raises(KeyError):

@@ -9,13 +9,11 @@ import asyncio
 import gc
 import os
 import signal
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,8 @@ import pytest
 
 import agym
 from agym.core.backends.options import ProcessWithCaller
-from tests.core.backends.test_ctrl_c_serial import SMALL, Interrupt, Show
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.plain_envs import Counted, Nested, Result, Tally
+from tests.support.envs.plain_envs import Counted, Result, Tally
 from tests.support.equality import same
 from tests.support.insides import backend_of
 from tests.support.patience import patience
@@ -94,64 +91,6 @@ def test_the_callers_range_is_a_little_shorter(
         assert len(envs.reset(seed=0).infos) == len(envs.step([0] * num_envs).infos) == num_envs
 
 
-def use(envs: agym.Envs[Any, Any]) -> Iterator[Any]:
-    """Use everything, over both ranges."""
-    yield envs.reset(seed=3)
-    yield [envs.step([k, 1, 2, 3, k]) for k in range(5)]
-    yield envs.step([1, 2, 3], env_ids=[0, 2, 4])
-    yield envs.step([1], env_ids=[3])
-    yield envs.reset(seed=[1, 2], env_ids=[1, 4])
-    envs.send([4, 3, 2], env_ids=[4, 3, 0])
-    yield sorted(
-        (i, *rest) for batch in envs.as_completed() for i, *rest in zip(*batch, strict=True)
-    )
-    yield envs.render(), envs.call("add", 1), envs.gravity, envs.get_attr("length")
-    envs.gravity = [1.0, 2.0, 3.0, 4.0, 5.0]
-    yield envs.gravity, envs[4].gravity, envs[4].step(2), envs[0].render()
-    before = envs.snapshot()
-    yield envs.step([5] * NUM_ENVS)
-    yield envs.restore(before)
-    yield envs.step([6] * NUM_ENVS)
-    yield envs.restart([0, 4]), envs.reset(env_ids=[0, 4], seed=9)
-    rows = {}
-    for group in envs.split(2):  # which are dealt by workers
-        rows.update(
-            zip(group.env_ids, zip(*group.step([7] * len(group)), strict=True), strict=True)
-        )
-    yield sorted(rows.items())
-    envs[4].close()
-    yield envs.step([1, 1, 1, 1], env_ids=[0, 1, 2, 3])
-
-
-def test_everything_is_as_with_serial() -> None:
-    with make(Tally) as ours, make(Tally, backend="serial", workers=None) as theirs:
-        for k, (own, other) in enumerate(zip(use(ours), use(theirs), strict=True)):
-            assert same(own, other), k
-
-
-@pytest.mark.parametrize("autoreset", ["disabled", "next_step", "same_step"])
-@pytest.mark.parametrize("env", ["CartPole-v1", Nested])
-def test_trajectories_are_those_of_serial(env: Any, autoreset: Any) -> None:
-    def play(**options: Any) -> list[Any]:
-        with make(env, 7, output="array", autoreset=autoreset, **options) as envs:
-            envs.action_space.seed(4)
-            actions = [envs.action_space.sample() for _ in range(60)]
-            return [envs.reset(seed=3), *map(envs.step, actions)]
-
-    assert same(play(), play(backend="serial", workers=None))
-
-
-def test_a_step_buffer_takes_the_rows_of_both() -> None:
-    with make("CartPole-v1", autoreset="next_step", output="array") as envs:
-        buffer, actions = envs.step_buffer(4), [1] * NUM_ENVS
-        envs.reset(seed=0, out=buffer[0])
-        kept = [envs.step(actions, out=buffer[t]).observations.copy() for t in range(1, 4)]
-        assert same([*buffer.observations[1:]], kept)
-        del buffer
-        gc.collect()
-        envs.step([1] * NUM_ENVS)
-
-
 async def test_no_loop_is_seen(envs: agym.Envs[Any, Any]) -> None:
     """As in a notebook, where one runs."""
     with make(partial(Acts, "nowhere")) as envs:
@@ -159,21 +98,6 @@ async def test_no_loop_is_seen(envs: agym.Envs[Any, Any]) -> None:
 
 
 # ---------------------------------------------------------------- what goes wrong
-
-
-@pytest.mark.parametrize("at", [0, 4])
-def test_one_that_raises_spoils_no_other(at: int) -> None:
-    actions = [1] * NUM_ENVS
-    with make(partial(Acts, "step")) as envs:
-        envs.reset()
-        actions[at] = 9
-        with pytest.raises(agym.EnvError, match=f"environment {at} raised in step: ValueError"):
-            envs.step(actions)
-        with pytest.raises(agym.ResetNeededError, match=f"environment {at}"):
-            envs.step([1] * NUM_ENVS)
-        envs.reset(env_ids=[at])
-        steps = [1 if i == at else 2 for i in range(NUM_ENVS)]
-        assert [row[1] for row in envs.step([1] * NUM_ENVS).observations] == steps
 
 
 class Ends(Tally):
@@ -226,21 +150,6 @@ def test_a_restart_that_is_interrupted_can_be_repeated(tmp_path: Path) -> None:
         assert [row[1] for row in envs.step([1] * NUM_ENVS).observations] == [1] * NUM_ENVS
 
 
-def test_environments_that_are_dropped_are_closed(tmp_path: Path) -> None:
-    class Notes(Tally):
-        def close(self) -> None:
-            (tmp_path / f"{os.getpid()}-{id(self)}").touch()
-
-    envs = make(Notes)
-    envs.reset()
-    del envs
-    gc.collect()
-    end = time.monotonic() + patience()
-    while len([*tmp_path.iterdir()]) < NUM_ENVS:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("operation", ["step", "some", "send", "reset"])
 @pytest.mark.parametrize("exception", ["keyboard-interrupt", "system-exit"])
 def test_an_interrupt_here_leaves_nothing_half_done(exception: str, operation: str) -> None:
@@ -269,31 +178,6 @@ def test_an_interrupt_here_leaves_nothing_half_done(exception: str, operation: s
             for k in range(1, 4):
                 latest = envs.step([k, 1, 2, 3, 4]).observations
                 assert [row[1:].tolist() for row in latest] == [[k, a] for a in (k, 1, 2, 3, 4)]
-
-
-def test_ctrl_c_at_any_line_of_a_step() -> None:
-    tracer = sys.gettrace()
-    with make(partial(Show, SMALL), 4, output="array") as envs:
-
-        def play() -> Any:
-            return envs.reset(seed=0), envs.step([1, 2, 1, 2]), envs.step([3, 4, 3, 4])
-
-        expected, interrupted = play(), 0
-        for line in range(1, 300):
-            kept = envs.reset(seed=0).observations
-            before = kept.copy()
-            sys.settrace(Interrupt(line))
-            try:
-                envs.step([1, 2, 1, 2])
-            except KeyboardInterrupt:
-                interrupted += 1
-            finally:
-                sys.settrace(tracer)
-            with suppress(agym.ResetNeededError, agym.BusyError):
-                envs.step([1, 2, 1, 2])
-            assert same(play(), expected), line
-            assert same(kept, before)
-        assert interrupted > 100
 
 
 def test_ctrl_c_while_the_caller_waits() -> None:
@@ -335,7 +219,7 @@ def test_a_worker_that_is_killed_takes_its_own_range_along(
 # ---------------------------------------------------------------- ends
 
 
-@pytest.mark.parametrize("way", ["close", "interrupted", "killed"])
+@pytest.mark.parametrize("way", ["close", "interrupted", "killed", "forgotten"])
 def test_all_that_were_made_are_closed(way: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     envs = make(partial(Counted, str(log)))
@@ -345,22 +229,17 @@ def test_all_that_were_made_are_closed(way: str, tmp_path: Path) -> None:
             raise KeyboardInterrupt
     if way == "killed":
         os.kill(int(envs.stats().workers[0].pid or 0), signal.SIGKILL)
-    envs.close()
-    envs.close()
+    if way == "forgotten":
+        del envs
+        gc.collect()
+    else:
+        envs.close()
+        envs.close()
     lines = [line.split() for line in log.read_text().splitlines()]
     told = Counter((what, pid == str(os.getpid())) for what, pid in lines)
     there = 0 if way == "killed" else 3
     assert told["made", True] == told["closed", True] == 2
     assert (told["made", False], told["closed", False]) == (3, there)
-
-
-def test_one_that_cannot_be_made_here(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    factories: list[Any] = [partial(Counted, str(log))] * 4
-    with pytest.raises(agym.EnvError, match="environment 4 raised in make"):
-        make([*factories, partial(Raises, "make")], None)
-    lines = [line.split()[0] for line in log.read_text().splitlines()]
-    assert Counter(lines) == {"made": 4, "closed": 4}
 
 
 def test_interrupted_while_it_is_made() -> None:
@@ -379,14 +258,3 @@ def test_a_fork_has_none_of_it(envs: agym.Envs[Any, Any]) -> None:
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert len(envs.step([1] * NUM_ENVS).rewards) == NUM_ENVS
-
-
-def test_forgotten_environments_end_their_worker() -> None:
-    envs = make(Tally)
-    process = backend_of(envs)
-    pid = envs.stats().workers[0].pid
-    assert pid is not None
-    del envs, process
-    gc.collect()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)

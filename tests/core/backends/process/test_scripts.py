@@ -14,40 +14,6 @@ from tests.support.scripts import run
 METHODS = ("spawn", "forkserver", "fork")
 each_method = pytest.mark.parametrize("method", METHODS)
 
-# An environment of the script's own, registered in it, and no guard anywhere.
-UNGUARDED = """
-    import gymnasium, numpy as np
-    import agym
-
-    print("the script runs")
-
-    class Mine(gymnasium.Env):
-        observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
-        action_space = gymnasium.spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return np.zeros(1, np.float32), {{"scale": SCALE}}
-
-        def step(self, action):
-            return np.full(1, action, np.float32), SCALE, False, False, {{}}
-
-    SCALE = 3.0
-    gymnasium.register("Mine-v0", entry_point=Mine)
-    for env in ("Mine-v0", Mine, lambda: Mine(), [Mine, Mine, Mine]):
-        backend = agym.backends.Process(start_method="{method}")
-        with agym.make(env, 3, backend=backend, workers=2) as envs:
-            print(envs.reset().infos[2]["scale"], envs.step([0, 1, 1]).rewards)
-"""
-
-
-@pytest.mark.full
-@each_method
-def test_no_guard_is_needed(method: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, UNGUARDED.format(method=method))
-    assert (code, err) == (0, "")
-    assert out.splitlines() == ["the script runs"] + ["3.0 [3.0, 3.0, 3.0]"] * 4
-
 
 SCARCE = """
     import os, resource

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +12,10 @@ import pytest
 
 import agym
 from agym.core.protocol.metrics.gauges import Meter
-from agym.testing import assert_same
+from agym.testing import World, assert_same
 from tests.core.backends.ray.conftest import NODE
 from tests.support.backends import with_own
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.gated_envs import Gated
 from tests.support.envs.plain_envs import Probe
 from tests.support.patience import deadline
 
@@ -153,12 +150,11 @@ def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Clus
             cluster.remove_node(node)
 
 
-def test_a_missed_deadline_ends_the_actor(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    options = {**OPTIONS, "workers": 2, "timeout": deadline(0.7), "on_fault": "restart"}
-    with agym.make(partial(Gated, str(gate)), 4, **options) as envs:
+def test_a_missed_deadline_ends_the_actor() -> None:
+    options: Any = {"timeout": deadline(0.7), "on_fault": "restart"}
+    with World("ray", workers=2, options=options).open(4) as envs:
         envs.reset(seed=0)
-        batch = envs.step([0, 0, 1, 0])
+        envs.script.set(2, "step", "wait")
+        batch = envs.step([0] * 4)
         assert batch.truncated.tolist() == [False, False, True, True]
         assert "missed the deadline" in batch.infos[2]["fault"].error

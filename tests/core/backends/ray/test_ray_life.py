@@ -21,12 +21,14 @@ from gymnasium import spaces
 
 import agym
 from agym.backends import Ray
+from tests.support.envs.looping_envs import KeepsLoop, Looping, WantsLoop
 from tests.support.envs.plain_envs import Probe, Tally
 from tests.support.patience import patience
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
+LOOPING = [Looping, partial(Looping, "own"), KeepsLoop]
 ray = pytest.importorskip("ray", reason="the extra `ray`")
 ROOT = Path(__file__).parents[4]
 
@@ -161,32 +163,6 @@ def test_what_environments_are_given_is_theirs(pool: int | None, cluster: Cluste
         assert (second == 2).all()
 
 
-class ClosesOneByOne(Tally):
-    """Is closed a while after the one before it, and leaves a file."""
-
-    def __init__(self, folder: Path, i: int) -> None:
-        super().__init__()
-        self._file = folder / str(i)
-        self._seconds = 0.3 * i
-
-    def close(self) -> None:
-        time.sleep(self._seconds)
-        self._file.touch()
-        raise ValueError("once more")
-
-
-def test_all_worker_processes_of_an_actor_close_their_environments(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    makers = [partial(ClosesOneByOne, tmp_path, i) for i in range(3)]
-    envs = agym.make(makers, backend=Ray(workers_per_node=3), workers=1)
-    envs.reset()
-    with pytest.raises(agym.AgymError, match="once more") as caught:
-        envs.close()
-    assert [*caught.value.env_ids] == [0, 1, 2]
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["0", "1", "2"]
-
-
 def test_what_cannot_be_sent_leaves_nothing_half_done(cluster: Cluster) -> None:
     class Counts:
         steps = 0
@@ -258,6 +234,40 @@ def test_actors_that_wait_for_room_are_warned_of(cluster: Cluster) -> None:
         await envs.aclose()
 
     asyncio.run(main())
+
+
+class Costs(Tally):
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return *rest, {**info, "cost": 0.5}
+
+
+def test_costs_of_actors_are_summed(cluster: Cluster) -> None:
+    """Actors report them now and then."""
+    with agym.make(Costs, 4, backend="ray", workers=2, autoreset="next_step") as envs:
+        envs.reset()
+        steps = 0
+        while not envs.stats().cost:
+            envs.step([1] * 4)
+            steps += 1
+        assert 0 < envs.stats().cost <= 4 * 0.5 * steps
+
+
+@pytest.mark.parametrize("workers_per_node", [None, 2])
+@pytest.mark.parametrize("env", [*LOOPING, WantsLoop, lambda: WantsLoop()])
+def test_environments_may_use_asyncio(
+    cluster: Cluster, env: Any, workers_per_node: int | None
+) -> None:
+    """In an actor as anywhere."""
+
+    def play(env: Any, **options: Any) -> list[Any]:
+        with agym.make(env, 3, autoreset="next_step", **options) as envs:
+            observations = [envs.reset().observations, *(envs.step([1] * 3)[0] for _ in range(5))]
+            assert len(envs.render()) == 3
+            return [np.stack(each).tolist() for each in observations]
+
+    ours = play(env, backend=Ray(workers_per_node=workers_per_node), workers=2)
+    assert ours == play(Tally, backend="serial")
 
 
 def used(cluster: Cluster) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,30 +17,18 @@ if TYPE_CHECKING:
 ENVS = """
     import gymnasium as gym
     import agym
+    from tests.support.envs import plain_envs
 
-    class Mine(gym.Env):
-        observation_space = gym.spaces.Discrete(100)
-        action_space = gym.spaces.Discrete(2)
+    class Mine(plain_envs.Dice): ...
+    class Plus(plain_envs.Plus): ...
 
-        def __init__(self, sides=77):
-            self.sides = sides
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.sides, {}
-
-        def step(self, action):
-            return self.sides, 0.0, False, False, {}
-
-    class Plus(gym.ObservationWrapper, gym.utils.RecordConstructorArgs):
-        def __init__(self, env, by):
-            gym.utils.RecordConstructorArgs.__init__(self, by=by)
-            gym.ObservationWrapper.__init__(self, env)
-            self.by = by
-
-        def observation(self, observation):
-            return observation + self.by
+    options = {"backend": agym.backends.Ray(workers_per_node=PER_NODE), "workers": 2}
 """
+
+
+def with_envs(code: str, workers_per_node: int | None) -> str:
+    return ENVS.replace("PER_NODE", str(workers_per_node)) + code
+
 
 pools = pytest.mark.parametrize("workers_per_node", [None, 2])
 
@@ -56,10 +45,8 @@ def test_the_registry_and_what_cannot_be_imported(
 ) -> None:
     (folder / "plugin").mkdir()
     (folder / "plugin/plugin.py").write_text("from envs import Mine\nclass Other(Mine): ...\n")
-    (folder / "envs.py").write_text("\n".join(line[4:] for line in ENVS.splitlines()))
-    script = (
-        ENVS
-        + """
+    (folder / "envs.py").write_text(dedent(with_envs("", None)))
+    script = """
     import importlib.util, sys
 
     spec = importlib.util.spec_from_file_location("other", "plugin/plugin.py")
@@ -75,7 +62,6 @@ def test_the_registry_and_what_cannot_be_imported(
     gym.register("Locked-v0", lambda lock=__import__("threading").Lock(): Mine())
     ids = {"Class-v0": 77, "String-v0": 6, "Lambda-v0": 7, "Other-v0": 8, "Wrapped-v0": 82}
 
-    options = {"backend": agym.backends.Ray(workers_per_node=PER_NODE), "workers": 2}
     makers = [lambda i=env_id: gym.make(i) for env_id in ids]
     with agym.make([*makers, lambda: other.Other(9)], **options) as envs:
         print(*map(int, envs.reset().observations))
@@ -87,9 +73,8 @@ def test_the_registry_and_what_cannot_be_imported(
         assert "'Locked-v0' cannot be made in a worker" in str(error), error
     else:
         raise AssertionError
-    """.replace("PER_NODE", str(workers_per_node))
-    )
-    code, out, err = run(folder, script, seconds=10)
+    """
+    code, out, err = run(folder, with_envs(script, workers_per_node), seconds=10)
     assert (code, out, err) == (0, "77 6 7 8 82 9\n82 82\n", ""), err
 
 
@@ -97,18 +82,12 @@ def test_the_registry_and_what_cannot_be_imported(
 def test_an_actor_that_imports_cannot_start_others(
     workers_per_node: int | None, folder: Path
 ) -> None:
-    module = (
-        ENVS
-        + f"""
-    import os
-
-    with open({str(folder / "imports")!r}, "a") as file:
+    module = """
+    with open("FOLDER/imports", "a") as file:
         file.write("once\\n")
-    backend = agym.backends.Ray(workers_per_node={workers_per_node})
-    envs = agym.make(Mine, 4, backend=backend, workers=2)
-    """
-    )
-    (folder / "mine.py").write_text("\n".join(line[4:] for line in module.splitlines()))
+    envs = agym.make(Mine, 4, **options)
+    """.replace("FOLDER", str(folder))
+    (folder / "mine.py").write_text(dedent(with_envs(module, workers_per_node)))
     code, out, err = run(folder, "import mine", seconds=10)
     assert (code, out) == (1, ""), err
     assert "makes environments while it is imported" in err
@@ -120,20 +99,16 @@ def test_what_an_actor_cannot_read_is_an_error_of_making(
     workers_per_node: int | None, folder: Path
 ) -> None:
     script = """
-    import agym
-    from tests.support.envs.plain_envs import Tally
-
     class Bad:
         def __reduce__(self):
             return int, ("none",)
 
     def make(bad=Bad()):
-        return Tally()
+        return Mine()
 
-    options = {"backend": agym.backends.Ray(workers_per_node=PER_NODE), "workers": 2}
     try:
         agym.make(make, 2, **options)
     except agym.EnvError as error:
         print(error.operation, "invalid literal" in str(error))
-    """.replace("PER_NODE", str(workers_per_node))
-    assert run(folder, script, seconds=10) == (0, "make True\n", "")
+    """
+    assert run(folder, with_envs(script, workers_per_node), seconds=10) == (0, "make True\n", "")

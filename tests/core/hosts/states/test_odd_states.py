@@ -212,36 +212,31 @@ def test_a_proof_is_for_environments_that_are_made_alike() -> None:
         )
 
 
-def test_other_layers_are_refused_before_anything_is_changed() -> None:
-    def limited() -> Any:
-        return gymnasium.wrappers.TimeLimit(
-            gymnasium.wrappers.TransformReward(Method(), lambda reward: reward), 100
-        )
-
-    def rewarded() -> Any:
-        return gymnasium.wrappers.TransformReward(
-            gymnasium.wrappers.TimeLimit(Method(), 100), lambda reward: 5 * reward
-        )
-
-    with agym.make(limited, 1) as one, agym.make(rewarded, 1) as other:
-        one.reset(seed=1)
-        other.reset(seed=2)
-        with pytest.raises(
-            agym.SnapshotError, match=r"TimeLimit around .*, not from .*TransformRe"
-        ):
-            other.restore(one.snapshot())
-        other.reset(seed=2)
-        other.step([0])
+LIMIT, SCALE = gymnasium.wrappers.TimeLimit, gymnasium.wrappers.TransformReward
 
 
-def test_limits_of_steps_must_be_the_same() -> None:
-    with (
-        agym.make("CartPole-v1", 1, max_episode_steps=10) as one,
-        agym.make("CartPole-v1", 1) as other,
-    ):
-        one.reset(seed=1)
-        with pytest.raises(agym.SnapshotError, match="at most 10 steps"):
-            other.restore(one.snapshot())
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (
+            lambda: LIMIT(SCALE(Method(), lambda reward: reward), 100),
+            lambda: SCALE(LIMIT(Method(), 100), lambda reward: 5 * reward),
+            "TimeLimit around .*, not from .*TransformRe",
+        ),
+        (lambda: LIMIT(Method(), 10), lambda: LIMIT(Method(), 500), "at most 10 steps"),
+    ],
+)
+def test_states_of_other_layers_are_refused_and_change_nothing(
+    one: Any, other: Any, message: str
+) -> None:
+    """The caller is at fault, not the environment."""
+    with agym.make(one, 1) as ones, agym.make(other, 1, on_fault="restart") as others:
+        ones.reset(seed=1)
+        first = others.reset(seed=2), others.step([0])
+        with pytest.raises(agym.SnapshotError, match=message):
+            others.restore(ones.snapshot())
+        assert others.stats().envs[0].faults == 0
+        assert_same((others.reset(seed=2), others.step([0])), first)
 
 
 class Thing:
