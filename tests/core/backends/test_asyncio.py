@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import agym
-from agym.backends import Asyncio
 from agym.core.engine import life
 from agym.testing import World
 from tests.support.backends import FORK, with_own
@@ -134,26 +133,6 @@ async def test_each_environment_stays_on_one_loop() -> None:
     ((loop, thread),) = {(loop, thread) for _, loop, thread in places}
     assert loop != here[0]
     assert thread != here[1]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("limit", [None, 2])
-def test_opened_in_one_loop_and_used_in_the_next(limit: int | None) -> None:
-    async def opened() -> agym.AsyncEnvs:
-        loop = Asyncio(max_concurrency=limit)
-        envs = await agym.make_async(AsyncTally, 4, backend=loop, timeout=patience())
-        await envs.reset()
-        return envs
-
-    async def used(envs: agym.AsyncEnvs) -> Any:
-        return (await envs.step([1, 2, 3, 4])).observations[:, 2].tolist()
-
-    with asyncio.Runner() as last:
-        envs = asyncio.run(opened())
-        try:
-            assert asyncio.run(used(envs)) == [1, 2, 3, 4]
-        finally:
-            last.run(envs.aclose())
 
 
 # ---------------------------------------------------------------- errors

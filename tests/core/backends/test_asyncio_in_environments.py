@@ -11,6 +11,7 @@ import pytest
 
 import agym
 from agym.backends import Process
+from agym.core.backends.options import ProcessWithCaller
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, played
 from tests.support.envs.coroutine_envs import AsyncTally
@@ -33,6 +34,7 @@ IN_WORKERS: dict[str, dict[str, Any]] = {
 }
 SETUPS: dict[str, dict[str, Any]] = {
     "auto": {},
+    "caller": {"backend": ProcessWithCaller(start_method="fork"), "workers": 2},
     "serial": {"backend": "serial"},
     "thread": {"backend": "thread", "workers": 2},
     **IN_WORKERS,

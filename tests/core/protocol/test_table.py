@@ -6,29 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agym.core.hosts.rows import write_rows
 from tests.support.equality import same_array
-from tests.support.spaces import FLOATS, SHAPES, SIGNED, UNSIGNED
-
-
-@given(
-    dtype=st.sampled_from(FLOATS + SIGNED + UNSIGNED),
-    shape=st.sampled_from(SHAPES),
-    count=st.integers(1, 4),
-    data=st.data(),
-)
-def test_rows_come_out_as_they_went_in(
-    dtype: Any, shape: tuple[int, ...], count: int, data: st.DataObject
-) -> None:
-    seed = data.draw(st.integers(0, 1000))
-    random = np.random.default_rng(seed)
-    rows = [random.integers(0, 100, shape).astype(dtype) for _ in range(count)]
-    block = np.zeros((count, *shape), dtype)
-    write_rows(block, rows)
-    assert all(same_array(block[k], row) for k, row in enumerate(rows))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any
 
 import psutil
 import pytest
-from gymnasium.vector import SyncVectorEnv
 
 import agym
 from agym.backends import Process
@@ -18,8 +17,7 @@ from agym.core.backends.process.worker_process import THREAD_VARIABLES, thread_c
 from agym.errors import UsageError
 from agym.testing import World
 from tests.support.drivers import APIS, opened
-from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.plain_envs import Probe, Result, Tally
+from tests.support.envs.plain_envs import Probe, Result
 
 if sys.platform != "linux":
     pytest.skip("only Linux has cores to choose", allow_module_level=True)
@@ -163,18 +161,6 @@ def test_a_worker_that_replaces_another_is_pinned(why: str) -> None:
         while {w.pid for w in envs.stats().workers} & {first[1]}:
             envs.step([0, 0])
         assert cores_of(envs) == around(2)
-
-
-@pytest.mark.parametrize("make", [agym.make, agym.make_async, agym.make_vec])
-@pytest.mark.parametrize("backend", ["auto", "serial", "thread", "asyncio", "vector"])
-def test_what_has_no_worker_processes_cannot_be_pinned(make: Any, backend: str) -> None:
-    env: Any = {
-        "asyncio": AsyncTally,
-        "vector": lambda num_envs: SyncVectorEnv([Tally] * num_envs),
-    }.get(backend, Tally)
-    message = r"`pin` isn't an agym option; use backend=agym\.backends\.Process\(pin="
-    with pytest.raises(UsageError, match=message):
-        make(env, 2, backend=backend, pin=True)
 
 
 def test_systems_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,6 @@ from tests.support.backends import FORK
 from tests.support.drivers import APIS, opened
 from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Counted, Probe, Tally
-from tests.support.skips import needs_linux
 
 
 @pytest.mark.once
@@ -75,15 +74,6 @@ def test_each_environment_is_constructed_once_and_never_here(api: str, tmp_path:
     lines = [line.split() for line in log.read_text().splitlines()]
     assert Counter(what for what, _ in lines) == {"made": 5, "closed": 5}
     assert str(os.getpid()) not in {pid for _, pid in lines}
-
-
-@needs_linux
-def test_shared_memory_has_no_name() -> None:
-    with agym.make(Probe, 2, backend=Process(start_method="spawn"), workers=2) as envs:
-        envs.reset()
-        for maps in envs.maps():
-            assert "memfd:agym" in maps
-            assert "/dev/shm" not in maps
 
 
 def test_workers_start_from_any_thread() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.scripts import run
 
 if TYPE_CHECKING:
-    from ray.cluster_utils import Cluster
+    pass
 
 
 ENVS = """
@@ -31,12 +31,6 @@ def with_envs(code: str, workers_per_node: int | None) -> str:
 
 
 pools = pytest.mark.parametrize("workers_per_node", [None, 2])
-
-
-@pytest.fixture
-def folder(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    return tmp_path
 
 
 @pools

@@ -135,17 +135,31 @@ class Simulator:
 
 
 class Lazy(Base):
-    """Has a simulator after its first reset."""
-
-    simulator: Simulator | None = None
+    """Has a simulator after its first reset, and mentions it twice."""
 
     def begin(self) -> None:
         self.simulator = Simulator()
+        self.alias = [self.simulator]
 
     def move(self, action: Any) -> None:
-        assert self.simulator is not None
         self.simulator.at += action
-        self.place += self.simulator.at
+        self.place += self.alias[0].at
+
+
+class Slots(Base):
+    """Has state in slots, one of which is private, and one empty at first."""
+
+    __slots__ = ("__secret", "hidden", "late")
+
+    def begin(self) -> None:
+        self.hidden, self.__secret = 0, [0]
+
+    def move(self, action: Any) -> None:
+        self.hidden += action
+        self.__secret[0] += self.hidden
+        if self.hidden == 7:
+            self.late = self.np_random.random()
+        self.place += self.hidden + self.__secret[0] + getattr(self, "late", 0)
 
 
 class NoEnv(Base):
@@ -162,7 +176,7 @@ class NoEnv(Base):
 
 KINDS = [
     Method, Class, Callbacks, Drawing, Views, partial(Views, order="F"),
-    partial(Views, pickled=True), Bits, Lazy, NoEnv,
+    partial(Views, pickled=True), Bits, Lazy, NoEnv, Slots,
 ]  # fmt: skip
 
 
@@ -180,10 +194,14 @@ def test_a_copy_goes_on_as_its_original(make: Any, when: int, fresh: bool) -> No
     if not fresh:
         other.reset(seed=8)
         other.step(1)
+    other.late = 5
     by_attributes.put(other, by_attributes.take(env))
+    assert hasattr(other, "late") == hasattr(env, "late")
     for k in range(20):
         assert_same(env.step(k % 2), other.step(k % 2))
-    assert not isinstance(copy_env(env, kind_of(env, make), make, lambda: [env]), str)
+    way, detail, _ = copy_env(env, kind_of(env, make), make, lambda: [env])
+    assert way == "attributes"
+    assert detail.startswith("the state of Simulator and ") == (make is Lazy)
 
 
 class Made(Base):
@@ -223,7 +241,11 @@ LIMIT, SCALE = gymnasium.wrappers.TimeLimit, gymnasium.wrappers.TransformReward
             lambda: SCALE(LIMIT(Method(), 100), lambda reward: 5 * reward),
             "TimeLimit around .*, not from .*TransformRe",
         ),
-        (lambda: LIMIT(Method(), 10), lambda: LIMIT(Method(), 500), "at most 10 steps"),
+        (
+            partial(gymnasium.make, "CartPole-v1", max_episode_steps=10),
+            partial(gymnasium.make, "CartPole-v1"),
+            "at most 10 steps",
+        ),
     ],
 )
 def test_states_of_other_layers_are_refused_and_change_nothing(
