@@ -32,8 +32,8 @@ MODULE = """
         pass
 
     class Base(Dice):
-        def reset(self, **arguments):
-            sides, _ = super().reset(**arguments)
+        def reset(self, *, seed=None, options=None):
+            sides, _ = super().reset(seed=seed)
             return scaled(sides), {"note": Note(sides)}
 
     class Mine(Base):

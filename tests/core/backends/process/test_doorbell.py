@@ -140,23 +140,6 @@ def test_waits_longer_than_the_limit_are_not_watched_and_short_ones_are_again() 
         assert policy.spin(lambda: True) is worth
 
 
-def pauses(policy: SpinPolicy, clock: list[float], between: float, well: int) -> list[float]:
-    """Be late 20 times; return the pauses that follow.
-
-    Before each, some seconds pass, with a number of waits that go well.
-    """
-    found = []
-    for _ in range(20):
-        now = clock[0] = max(clock[0], policy.crowded_until) + between
-        assert policy.worth_spinning(now)
-        for _ in range(well):
-            wait(policy, LATE_SECONDS, until=now)
-        wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS, until=now)
-        found.append(policy.crowded_until - now)
-        assert not policy.worth_spinning(now)
-    return found
-
-
 def wait(
     policy: SpinPolicy,
     seconds: float,
@@ -171,17 +154,27 @@ def wait(
     policy.learn()
 
 
-def test_who_is_late_sleeps_for_longer_each_time() -> None:
-    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=10.0, well=20)
-    assert found[0] == pytest.approx(FIRST_PAUSE_SECONDS)
-    assert found == pytest.approx(sorted(found))
-    assert found[-1] == pytest.approx(MAX_PAUSE_SECONDS)
-
-
-def test_who_is_late_once_in_a_while_does_not() -> None:
-    enough = round(2 * CALM_SECONDS / LATE_SECONDS)
-    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=0.3, well=enough)
-    assert found == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
+@pytest.mark.parametrize(
+    ("between", "well", "last"),
+    [
+        (10.0, 20, MAX_PAUSE_SECONDS),
+        (0.3, round(2 * CALM_SECONDS / LATE_SECONDS), FIRST_PAUSE_SECONDS),
+    ],
+)
+def test_pauses_grow_unless_many_waits_go_well_between_them(
+    between: float, well: int, last: float
+) -> None:
+    policy, now, pauses = SpinPolicy(WATCH_SECONDS), 100.0, []
+    for _ in range(20):
+        now = max(now, policy.crowded_until) + between
+        assert policy.worth_spinning(now)
+        for _ in range(well):
+            wait(policy, LATE_SECONDS, until=now)
+        wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS, until=now)
+        pauses.append(policy.crowded_until - now)
+        assert not policy.worth_spinning(now)
+    assert pauses == pytest.approx(sorted(pauses))
+    assert (pauses[0], pauses[-1]) == pytest.approx((FIRST_PAUSE_SECONDS, last))
 
 
 @pytest.mark.parametrize(

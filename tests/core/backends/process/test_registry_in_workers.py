@@ -9,9 +9,6 @@ import pytest
 
 from tests.support.scripts import run
 
-METHODS = ("spawn", "forkserver", "fork")
-each_method = pytest.mark.parametrize("method", METHODS)
-
 # A package as many are: its import registers, by strings; what it has not imported yet is heavy.
 PACKAGE = {
     "__init__.py": """
@@ -52,20 +49,8 @@ BEGINNING = """
 """
 
 
-def script(folder: Path, code: str, method: str = "spawn") -> None:
-    (folder / "games").mkdir()
-    for name, text in PACKAGE.items():
-        (folder / "games" / name).write_text(dedent(text))
-    whole = dedent(BEGINNING).replace("METHOD", repr(method)) + dedent(code) + "print('done')\n"
-    exit_code, out, err = run(folder, whole)
-    assert (exit_code, out, err) == (0, "done\n", ""), err
-
-
-@pytest.mark.full
-@each_method
-def test_ids_that_a_factory_makes(method: str, tmp_path: Path) -> None:
-    """CleanRL's ``make_env`` and its relatives: the id is looked up in the worker."""
-    code = """
+SCRIPTS = {
+    "ids that a factory makes, as CleanRL's": """
         def make_env(env_id, wrap=False):
             def thunk():
                 with warnings.catch_warnings():
@@ -107,11 +92,7 @@ def test_ids_that_a_factory_makes(method: str, tmp_path: Path) -> None:
             assert envs.call("spec")[0].entry_point is Mine
             assert envs.call("get_wrapper_attr", "spec")[1].max_episode_steps == 5
             assert gym.make(envs.call("spec")[0]).reset()[0] == 77
-    """
-    script(tmp_path, code, method)
-
-
-SCRIPTS = {
+    """,
     "every API": """
         gym.register("Mine-v0", entry_point=Mine)
         make = lambda: gym.make("Mine-v0")
@@ -154,9 +135,10 @@ SCRIPTS = {
         lock = threading.Lock()
         gym.register("Locked-v0", entry_point=Mine, kwargs={"lock": lock})
         gym.register("LockedToo-v0", entry_point=lambda: lock and Mine())
-        gym.registry["nonsense"] = None
+        if METHOD != "fork":  # where Gymnasium stumbles over it
+            gym.registry["nonsense"] = None
         assert seen("games/Dice-v1") == [20, 20, 20]
-        for env_id in ("Locked-v0", "LockedToo-v0"):
+        for env_id in () if METHOD == "fork" else ("Locked-v0", "LockedToo-v0"):
             try:
                 seen(lambda: gym.make(env_id))
             except agym.UsageError as error:
@@ -167,8 +149,8 @@ SCRIPTS = {
     "nothing is imported that is not made": """
         gym.register("Heavy-v0", entry_point=games.heavy.Heavy)
         gym.register("HeavyToo-v0", entry_point=functools.partial(games.heavy.Heavy))
-        with agym.make(lambda: gym.make("games/Dice-v0"), 2, **options) as envs:
-            assert envs.call("loaded") == [False, False]
+        with agym.make(lambda: gym.make("games/Dice-v1"), 2, **options) as envs:
+            assert envs.call("loaded") == [METHOD == "fork"] * 2
     """,
     "workers of workers": """
         class Inner(Dice):
@@ -179,23 +161,7 @@ SCRIPTS = {
         gym.register("Inner-v0", entry_point=Inner)
         assert seen(lambda: gym.make("Inner-v0"), 1, workers=1) == [164]
     """,
-}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_workers_know_what_the_program_knows(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    script(tmp_path, SCRIPTS[name])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_the_program_has_the_last_word(method: str, tmp_path: Path) -> None:
-    """Packages register when a worker imports them, as they did here: nothing changes by that."""
-    script(
-        tmp_path,
-        """
+    "the program has the last word over packages that workers import": """
         class Loaded(Dice):  # to unpickle it imports the package, which registers all of its ids
             def __init__(self, render_mode=None):
                 super().__init__(99)
@@ -225,17 +191,8 @@ def test_the_program_has_the_last_word(method: str, tmp_path: Path) -> None:
             return gym.make("games/Coin-v0")
 
         assert seen(own, 1) == [8]
-        """,
-        method,
-    )
-
-
-@pytest.mark.full
-@each_method
-def test_a_worker_that_replaces_another_knows_what_was_registered_later(
-    method: str, tmp_path: Path
-) -> None:
-    code = """
+    """,
+    "a worker that replaces another": """
         class Meta(Dice):
             def step(self, action):
                 if action == 1:
@@ -258,5 +215,18 @@ def test_a_worker_that_replaces_another_knows_what_was_registered_later(
                 except agym.WorkerDied:
                     envs.restart()
                 assert envs.call("number", f"{way}-v0") == [len(way)]
-    """
-    script(tmp_path, code.replace("METHOD", repr(method)), method)
+    """,
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_workers_know_what_the_program_knows(name: str, method: str, tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    (tmp_path / "games").mkdir()
+    for file, text in PACKAGE.items():
+        (tmp_path / "games" / file).write_text(dedent(text))
+    whole = dedent(BEGINNING) + dedent(SCRIPTS[name]) + "print('done')\n"
+    exit_code, out, err = run(tmp_path, whole.replace("METHOD", repr(method)), seconds=6)
+    assert (exit_code, out, err) == (0, "done\n", ""), err
