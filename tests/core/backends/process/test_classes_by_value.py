@@ -10,6 +10,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.backends import PROCESS_CODE
 from tests.support.scripts import run
 
 # Something of everything that may be in a module: what a class needs goes with it.
@@ -60,9 +61,8 @@ SEEN = """
     def is_known(cls, name):
         return cls.__name__ == name and cls is globals().get(name, cls)
 
-    def seen(env, method):
-        options = {"backend": agym.backends.Process(start_method=method), "workers": 2}
-        with agym.make(env, None if type(env) is list else 2, **options) as envs:
+    def seen(env, backend):
+        with agym.make(env, None if type(env) is list else 2, backend=backend, workers=2) as envs:
             observations, infos = envs.reset(seed=0)
             assert [info["note"].sides for info in infos] == observations
             assert all(is_known(type(info["note"]), "Note") for info in infos)
@@ -81,22 +81,22 @@ CHILD = """
     gym.register("String-v0", "__main__:Mine")
     gym.register("Lambda-v0", lambda: Mine(78))
 
-    def main(method):
+    def main(backend):
         makers = [Mine, lambda: Mine(), functools.partial(Mine, 77), build,
                   lambda: gym.make("String-v0"), lambda: gym.make("Class-v0")]
-        assert seen(makers, method) == [77] * 6
-        assert seen("String-v0", method) == [77] * 2
-        assert seen("Lambda-v0", method) == [78] * 2
+        assert seen(makers, backend) == [77] * 6
+        assert seen("String-v0", backend) == [77] * 2
+        assert seen("Lambda-v0", backend) == [78] * 2
         return __name__
 
     if __name__ == "__main__":
         context = multiprocessing.get_context(CHILD)
-        child = context.Process(target=main, args=(METHOD,))
+        child = context.Process(target=main, args=(BACKEND,))
         child.start()
         child.join()
         assert child.exitcode == 0
         with ProcessPoolExecutor(1, context) as pool:
-            print(pool.submit(main, METHOD).result())
+            print(pool.submit(main, BACKEND).result())
 """
 
 
@@ -105,7 +105,8 @@ CHILD = """
     ("child", "method"), [("spawn", "spawn"), ("spawn", "fork"), ("forkserver", "forkserver")]
 )
 def test_classes_of_the_script_in_a_child(child: str, method: str, tmp_path: Path) -> None:
-    whole = (SEEN + MODULE + CHILD).replace("CHILD", repr(child)).replace("METHOD", repr(method))
+    whole = (SEEN + MODULE + CHILD).replace("CHILD", repr(child))
+    whole = whole.replace("BACKEND", PROCESS_CODE.format(method))
     code, out, err = run(tmp_path, whole, seconds=9)
     assert (code, out, err) == (0, "__mp_main__\n", ""), err
 
@@ -122,28 +123,24 @@ LOADING = """
     def check(plugin):
         makers = [plugin.Mine, plugin.build, lambda: plugin.Mine(),
                   functools.partial(plugin.build, sides=77)]
-        assert seen(makers, METHOD) == [77] * 4
+        assert seen(makers, BACKEND) == [77] * 4
 
     plugin = load("plugin_of_mine")
 """
 
 
-def run_plugin(folder: Path, code: str, method: str) -> tuple[int, str, str]:
+def run_plugin(folder: Path, code: str, backend: str) -> tuple[int, str, str]:
     (folder / "plugin").mkdir()
     (folder / "plugin/plugin.py").write_text(dedent(MODULE))
-    return run(folder, (SEEN + LOADING + code).replace("METHOD", repr(method)), seconds=9)
+    return run(folder, (SEEN + LOADING + code).replace("BACKEND", backend), seconds=9)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])  # the core takes the quickest
-def test_modules_loaded_from_a_path(method: str, tmp_path: Path) -> None:
-    (tmp_path / "other.py").write_text("class Mine: ...\n")  # another one of that name
-    code = """
+PATHS = """
     check(plugin)
     gym.register("Class-v0", plugin.Mine)
     gym.register("String-v0", "plugin_of_mine:Mine")
     for env in ("Class-v0", "String-v0", [functools.partial(gym.make, "String-v0")] * 2):
-        assert seen(env, METHOD) == [77] * 2
+        assert seen(env, BACKEND) == [77] * 2
     check(load("other"))
     check(load("nowhere.at.all"))
     check(load("json.plugin"))
@@ -157,11 +154,21 @@ def test_modules_loaded_from_a_path(method: str, tmp_path: Path) -> None:
     class Sub(plugin.Mine):
         pass
 
-    assert seen([Sub, runpy.run_path("plugin/plugin.py")["Mine"]], METHOD) == [77] * 2
+    assert seen([Sub, runpy.run_path("plugin/plugin.py")["Mine"]], BACKEND) == [77] * 2
     print("done")
-    """
-    exit_code, out, err = run_plugin(tmp_path, code, method)
+"""
+
+
+def check_paths(folder: Path, backend: str) -> None:
+    (folder / "other.py").write_text("class Mine: ...\n")  # another one of that name
+    exit_code, out, err = run_plugin(folder, PATHS, backend)
     assert (exit_code, out, err) == (0, "done\n", ""), err
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])  # the core takes the quickest
+def test_modules_loaded_from_a_path(method: str, tmp_path: Path) -> None:
+    check_paths(tmp_path, PROCESS_CODE.format(method))
 
 
 def test_auto_may_choose_processes_for_them(tmp_path: Path) -> None:
@@ -175,5 +182,5 @@ def test_auto_may_choose_processes_for_them(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], input=packed, capture_output=True)
     print(done.stdout.decode() + done.stderr.decode(), end="")
     """
-    exit_code, out, err = run_plugin(tmp_path, code, "fork")
+    exit_code, out, err = run_plugin(tmp_path, code, "unused")
     assert (exit_code, out, err) == (0, "5\n", ""), err

@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.backends import PROCESS_CODE
 from tests.support.scripts import run
 
 # Who imports it is written down.
@@ -17,13 +18,13 @@ BEGINNING = """
     import agym
     from tests.support.envs.plain_envs import Dice
 
-    with open("imports", "a") as file:
+    with open("FOLDER/imports", "a") as file:
         file.write(f"{os.getpid()}\\n")
 
     class Mine(Dice): ...
 
     gymnasium.register("Mine-v0", "mine:Mine")
-    options = {"backend": agym.backends.Process(start_method=METHOD), "workers": 2}
+    options = {"backend": BACKEND, "workers": 2}
 
     async def make():
         await agym.make_async(Mine, 4, **options)
@@ -46,9 +47,17 @@ MAKES = {
 }
 
 
-def script(folder: Path, code: str, method: str = "spawn") -> tuple[int, str, str, int]:
+SPAWN = PROCESS_CODE.format("spawn")
+
+
+def with_beginning(folder: Path, code: str, backend: str = SPAWN) -> str:
+    beginning = dedent(BEGINNING).replace("BACKEND", backend).replace("FOLDER", str(folder))
+    return beginning + dedent(code)
+
+
+def script(folder: Path, code: str, backend: str = SPAWN) -> tuple[int, str, str, int]:
     """Import the module in a script; also how many processes have imported it."""
-    module = dedent(BEGINNING).replace("METHOD", repr(method)) + dedent(code)
+    module = with_beginning(folder, code, backend)
     (folder / "mine.py").write_text(module)
     told = run(folder, "import mine\nprint('done')", seconds=6)
     return *told, len((folder / "imports").read_text().split())
@@ -59,7 +68,9 @@ def script(folder: Path, code: str, method: str = "spawn") -> tuple[int, str, st
     ("kind", "method"), [*((kind, "spawn") for kind in MAKES), ("class", "forkserver")]
 )
 def test_the_error_says_what_to_do(kind: str, method: str, tmp_path: Path) -> None:
-    code, out, err, imports = script(tmp_path, f"envs = {MAKES[kind]}\n", method)
+    code, out, err, imports = script(
+        tmp_path, f"envs = {MAKES[kind]}\n", SPAWN.replace("spawn", method)
+    )
     assert (code, out) == (1, ""), err
     last = err.rstrip().splitlines()
     (sentence,) = {line for line in last if "agym.errors.Usage" in line and "'mine'" in line}
@@ -75,7 +86,7 @@ def test_a_fork_imports_nothing(tmp_path: Path) -> None:
         with agym.make(Mine, 4, **options) as envs:
             assert envs.reset().observations == [77] * 4
     """
-    assert script(tmp_path, code, "fork") == (0, "done\n", "", 1)
+    assert script(tmp_path, code, PROCESS_CODE.format("fork")) == (0, "done\n", "", 1)
 
 
 @pytest.mark.full
@@ -100,6 +111,6 @@ def test_what_starts_no_processes_and_what_is_guarded_may_be_made(tmp_path: Path
         if __name__ == "__main__":
             main()
     """
-    (tmp_path / "mine.py").write_text(dedent(BEGINNING).replace("METHOD", "'spawn'") + dedent(code))
+    (tmp_path / "mine.py").write_text(with_beginning(tmp_path, code))
     told = run(tmp_path, "import mine\nmine.main()\nprint('done')", seconds=6)
     assert told == (0, "done\n", "")

@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.backends import PROCESS_CODE
 from tests.support.scripts import run
 
 # A package as many are: its import registers, by strings; what it has not imported yet is heavy.
@@ -29,7 +30,7 @@ PACKAGE = {
 }
 
 BEGINNING = """
-    import asyncio, functools, logging, os, sys, threading, warnings
+    import asyncio, dataclasses, functools, logging, os, sys, threading, warnings
     import gymnasium as gym
     import games, games.heavy
     from games.dice import Dice
@@ -40,7 +41,8 @@ BEGINNING = """
     class Plus(BasePlus): ...
 
     logging.getLogger("agym").setLevel("ERROR")
-    options = {"backend": agym.backends.Process(start_method=METHOD), "workers": 2}
+    options = {"backend": BACKEND, "workers": 2}
+    forks = getattr(options["backend"], "start_method", "") == "fork"
     wrapper = gym.envs.registration.WrapperSpec("Plus", "__main__:Plus", {"by": 5})
 
     def seen(make, count=3, **more):
@@ -50,7 +52,8 @@ BEGINNING = """
 
 
 SCRIPTS = {
-    "ids that a factory makes, as CleanRL's": """
+    "ids that a factory makes": """
+        # As CleanRL's make_env and its relatives.
         def make_env(env_id, wrap=False):
             def thunk():
                 with warnings.catch_warnings():
@@ -135,10 +138,10 @@ SCRIPTS = {
         lock = threading.Lock()
         gym.register("Locked-v0", entry_point=Mine, kwargs={"lock": lock})
         gym.register("LockedToo-v0", entry_point=lambda: lock and Mine())
-        if METHOD != "fork":  # where Gymnasium stumbles over it
+        if not forks:  # where Gymnasium stumbles over it
             gym.registry["nonsense"] = None
         assert seen("games/Dice-v1") == [20, 20, 20]
-        for env_id in () if METHOD == "fork" else ("Locked-v0", "LockedToo-v0"):
+        for env_id in () if forks else ("Locked-v0", "LockedToo-v0"):
             try:
                 seen(lambda: gym.make(env_id))
             except agym.UsageError as error:
@@ -150,7 +153,7 @@ SCRIPTS = {
         gym.register("Heavy-v0", entry_point=games.heavy.Heavy)
         gym.register("HeavyToo-v0", entry_point=functools.partial(games.heavy.Heavy))
         with agym.make(lambda: gym.make("games/Dice-v1"), 2, **options) as envs:
-            assert envs.call("loaded") == [METHOD == "fork"] * 2
+            assert envs.call("loaded") == [forks] * 2
     """,
     "workers of workers": """
         class Inner(Dice):
@@ -202,7 +205,7 @@ SCRIPTS = {
             def number(self, env_id):
                 return gym.make(env_id).unwrapped.sides
 
-        recycled = agym.backends.Process(start_method=METHOD, recycle=agym.Recycle(episodes=1))
+        recycled = dataclasses.replace(options["backend"], recycle=agym.Recycle(episodes=1))
         ways = {"restart": {"on_fault": "restart"}, "raise": {}, "recycle": {"backend": recycled}}
         for way, more in ways.items():
             with agym.make(Meta, 1, **options | more, autoreset="next_step") as envs:
@@ -219,14 +222,18 @@ SCRIPTS = {
 }
 
 
+def check(name: str, backend: str, folder: Path) -> None:
+    (folder / "games").mkdir()
+    for file, text in PACKAGE.items():
+        (folder / "games" / file).write_text(dedent(text))
+    whole = dedent(BEGINNING).replace("BACKEND", backend) + dedent(SCRIPTS[name])
+    exit_code, out, err = run(folder, whole + "print('done')\n", seconds=10)
+    assert (exit_code, out, err) == (0, "done\n", ""), err
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_workers_know_what_the_program_knows(name: str, method: str, tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    (tmp_path / "games").mkdir()
-    for file, text in PACKAGE.items():
-        (tmp_path / "games" / file).write_text(dedent(text))
-    whole = dedent(BEGINNING) + dedent(SCRIPTS[name]) + "print('done')\n"
-    exit_code, out, err = run(tmp_path, whole.replace("METHOD", repr(method)), seconds=6)
-    assert (exit_code, out, err) == (0, "done\n", ""), err
+    check(name, PROCESS_CODE.format(method), tmp_path)
