@@ -78,18 +78,6 @@ def on_core(monkeypatch: pytest.MonkeyPatch, core: int) -> None:
     monkeypatch.setattr(cpus, "current_core", lambda: core)
 
 
-def test_a_worker_returns_to_its_core_and_may_leave_it_again(
-    monkeypatch: pytest.MonkeyPatch, moves: list[set[int]]
-) -> None:
-    on_core(monkeypatch, 2)
-    home = HomeCore(4, all_cores=True)
-    home(10.0)
-    assert moves == [{3}, {2, 3, 5}]
-    on_core(monkeypatch, 3)
-    home(11.0)
-    assert len(moves) == 2  # it is there
-
-
 @pytest.mark.parametrize("all_cores", [True, False])
 def test_it_returns_no_more_often_than_needed(
     monkeypatch: pytest.MonkeyPatch, moves: list[set[int]], all_cores: bool
@@ -100,6 +88,9 @@ def test_it_returns_no_more_often_than_needed(
     for now, times in ((10.0, 1), (10.0 + 0.9 * pause, 1), (10.0 + 1.1 * pause, 2)):
         home(now)
         assert moves == [{2}, {2, 3, 5}] * times
+    on_core(monkeypatch, 2)
+    home(10.0 + 9 * pause)
+    assert len(moves) == 4  # it is there
 
 
 def test_it_follows_when_it_is_given_other_cores(

@@ -1,4 +1,4 @@
-"""Worker processes as a user's script sees them: guards, forgotten closes, signals at any moment.
+"""Scripts with worker processes: a system that lacks what they need, and signals at any moment.
 
 How scripts end is in ``core/engine/faults/test_script_ends.py``.
 """
@@ -10,10 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripts import run
-
-METHODS = ("spawn", "forkserver", "fork")
-each_method = pytest.mark.parametrize("method", METHODS)
-
 
 SCARCE = """
     import os, resource
@@ -55,7 +51,7 @@ INTERRUPTED = """
         os.kill(os.getpid(), signal.{signal})
 
     signal.signal(signal.{signal}, signal.default_int_handler)
-    with agym.make(partial(Tally, length=10**9), 4, {setup}) as envs:
+    with agym.make(partial(Tally, length=10**9), 4, backend="process", workers=2) as envs:
         for _ in range(300):
             envs.reset()
             k = 0
@@ -74,10 +70,7 @@ INTERRUPTED = """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "setup", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
-)
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGALRM"])
-def test_signals_at_any_moment_do_no_harm(setup: str, signal: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, INTERRUPTED.format(setup=setup, signal=signal))
+def test_signals_at_any_moment_do_no_harm(signal: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, INTERRUPTED.format(signal=signal))
     assert (code, out, err) == (0, "fine\n", "")

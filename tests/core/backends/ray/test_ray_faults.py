@@ -12,12 +12,10 @@ import pytest
 
 import agym
 from agym.core.protocol.metrics.gauges import Meter
-from agym.testing import World, assert_same
+from agym.testing import assert_same
 from tests.core.backends.ray.conftest import NODE
 from tests.support.backends import with_own
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.plain_envs import Probe
-from tests.support.patience import deadline
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -70,20 +68,6 @@ def test_what_fails_on_the_loop_of_an_actor_ends_the_actor() -> None:
         envs.step([0, 0])
 
 
-def test_a_worker_process_that_dies_takes_its_actor_along() -> None:
-    options = {**with_own(OPTIONS, workers_per_node=2), "workers": 2, "on_fault": "replay"}
-    with agym.make(Probe, 8, **options) as envs:
-        envs.reset(seed=0)
-        envs.step([0] * 8)
-        pid = envs.call("pid")[3]
-        os.kill(pid, signal.SIGKILL)
-        while not (batch := envs.step([0] * 8)).truncated.any():
-            pass
-        assert batch.truncated.tolist() == [False, False, True, True] + [False] * 4
-        assert f"worker process {pid}" in batch.infos[3]["fault"].error
-        assert batch.observations[0, 1] == envs.get_attr("now")[0]  # it is where it was
-
-
 def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Cluster) -> None:
     """Each node has room for one; nothing is made up while there is none for both."""
     special = {**NODE, "resources": {"special": 1}}
@@ -122,13 +106,3 @@ def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Clus
     finally:
         for node in nodes:
             cluster.remove_node(node)
-
-
-def test_a_missed_deadline_ends_the_actor() -> None:
-    options: Any = {"timeout": deadline(0.7), "on_fault": "restart"}
-    with World("ray", workers=2, options=options).open(4) as envs:
-        envs.reset(seed=0)
-        envs.script.set(2, "step", "wait")
-        batch = envs.step([0] * 4)
-        assert batch.truncated.tolist() == [False, False, True, True]
-        assert "missed the deadline" in batch.infos[2]["fault"].error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.support.drivers import APIS, played
 from tests.support.envs.vector_envs import MODES, Tally, infos_of
 
 each_api = pytest.mark.parametrize("api", APIS)
-each_workers = pytest.mark.parametrize("workers", [1, 2])
+NUM_ENVS = 5
 
 
 def cartpoles(num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> Any:
@@ -31,48 +30,17 @@ def cartpoles(num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_
     return SyncVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode)
 
 
-class Plain:
-    """Vector environments by hand, side by side: one for each worker's share."""
-
-    def __init__(self, make: Callable[[int], Any], num_envs: int, workers: int) -> None:
-        self.bounds = [num_envs * k // workers for k in range(workers + 1)]
-        pairs = zip(self.bounds, self.bounds[1:], strict=False)
-        self.envs = [make(stop - start) for start, stop in pairs]
-        self.num_envs = num_envs
-
-    def reset(self, seed: int) -> Any:
-        results = [
-            env.reset(seed=seed + first) for env, first in zip(self.envs, self.bounds, strict=False)
-        ]
-        return self._joined([result[:-1] for result in results], results)
-
-    def step(self, actions: Any) -> Any:
-        shares = np.split(actions, self.bounds[1:-1])
-        results = [env.step(share) for env, share in zip(self.envs, shares, strict=True)]
-        return self._joined([result[:-1] for result in results], results)
-
-    def _joined(self, columns: Any, results: Any) -> Any:
-        infos = []
-        for env, result in zip(self.envs, results, strict=True):
-            infos += infos_of(result[-1], env.num_envs)
-        return [np.concatenate(parts) for parts in zip(*columns, strict=True)], infos
-
-    def close(self) -> None:
-        for env in self.envs:
-            env.close()
-
-
 def compare(api: str, env: Any, make: Any, steps: int, **options: Any) -> int:
     """Play both; return how many episodes ended."""
-    ended, num_envs = 0, 5
-    plain = Plain(make, num_envs, options.get("workers", 1))
-    with played(api, env, num_envs, backend="vector", **options) as envs:
+    ended, plain = 0, make(NUM_ENVS)
+    with played(api, env, NUM_ENVS, backend="vector", **options) as envs:
         rng = np.random.default_rng(3)
-        (observations,), infos = plain.reset(seed=11)
-        assert_same(tuple(envs.reset(seed=11)), (observations, infos))
+        observations, info = plain.reset(seed=11)
+        assert_same(tuple(envs.reset(seed=11)), (observations, infos_of(info, NUM_ENVS)))
         for _ in range(steps):
-            actions = rng.integers(envs.single_action_space.n, size=num_envs)
-            columns, infos = plain.step(actions)
+            actions = rng.integers(envs.single_action_space.n, size=NUM_ENVS)
+            *columns, info = plain.step(actions)
+            infos = infos_of(info, NUM_ENVS)
             for one in infos:
                 one.setdefault("final_info", {}) if "final_obs" in one else None
             assert_same(tuple(envs.step(actions)), (*columns, infos))
@@ -85,7 +53,6 @@ CARTPOLE = partial(CartPoleVectorEnv, max_episode_steps=500)
 
 
 @each_api
-@each_workers
 @pytest.mark.parametrize(
     ("env", "make", "mode"),
     [
@@ -98,10 +65,8 @@ CARTPOLE = partial(CartPoleVectorEnv, max_episode_steps=500)
         pytest.param(Tally, Tally, "next_step", id="infos with masks"),
     ],
 )  # fmt: skip
-def test_results_are_those_of_the_program(
-    api: str, workers: int, env: Any, make: Any, mode: str
-) -> None:
-    assert compare(api, env, make, 300, workers=workers, autoreset=mode) > 20
+def test_results_are_those_of_the_program(api: str, env: Any, make: Any, mode: str) -> None:
+    assert compare(api, env, make, 300, autoreset=mode) > 20
 
 
 @pytest.mark.full
@@ -147,7 +112,7 @@ def test_any_spaces(
 
 
 @each_api
-@each_workers
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("own", MODES)
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_modes_that_the_program_lacks(api: str, workers: int, own: str, mode: str) -> None:
