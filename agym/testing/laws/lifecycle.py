@@ -91,6 +91,9 @@ def a_worker_that_dies_in_a_constructor_is_reported(world: World) -> None:
 def restart_replaces_environments_that_work(world: World) -> None:
     """The workers stay; only these environments are made again and need a reset."""
     with world.with_options(workers=2).open(4, length=9) as envs:
+        envs.set_attr("value", 5.0)
+        assert envs.restart([0]) == [0]  # it was never reset
+        assert envs.get_attr("value") == [1.0, 5.0, 5.0, 5.0]
         envs.reset()
         pids = envs.call("pid")
         envs.step([0] * 4)

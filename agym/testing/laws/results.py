@@ -11,6 +11,7 @@ from gymnasium import Space, spaces
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from agym.errors import EnvError
 from agym.testing.laws.law import assert_same, law, play
 from agym.testing.random_env import RandomEnv
 from agym.testing.strategies import any_spaces
@@ -172,22 +173,47 @@ def a_replayed_episode_has_the_statistics_of_all_its_steps(world: World) -> None
         assert (episode["r"], episode["l"]) == (pytest.approx(5 * draw + 15 / 16), 5)
 
 
-@law("single")
+@law()
 def infos_are_left_out_on_demand(world: World) -> None:
-    """``infos="none"`` returns the same batches; only faults and final observations are told."""
-    names = {"final_obs", "final_info"}
-    options = {"infos": "none", "on_fault": "restart"}
-    with world.with_options(**options).open(2) as ours, world.open(2) as theirs:
+    """``infos="none"`` returns the same batches, and of all infos only final observations."""
+    with world.with_options(infos="none").open(2) as ours, world.open(2) as theirs:
         for one, other in zip(play(ours), play(theirs), strict=True):
             assert_same(one[:-1], other[:-1])
             for info, full in zip(one.infos, other.infos, strict=True):
-                assert info.keys() == full.keys() & names
-                assert info.get("final_info", {}) == {}
-        ours.reset()
-        ours.script.set(1, "step", "raise")
-        info = ours.step([0, 0]).infos[1]
-        assert {"fault"} <= info.keys() <= {"fault", *names}
+                assert_same(info.pop("final_obs", None), full.get("final_obs"))
+                assert info.pop("final_info", {}) == info == {}
+
+
+@law("single")
+def a_fault_is_reported_without_other_infos(world: World) -> None:
+    """Under ``infos="none"``, the info of a fault has the fault alone."""
+    with world.with_options(infos="none", on_fault="restart").open(2) as envs:
+        envs.reset()
+        envs.script.set(1, "step", "raise")
+        info = envs.step([0, 0]).infos[1]
+        assert {"fault"} <= info.keys() <= {"fault", "final_obs", "final_info"}
         assert info.get("final_info", {}) == {}
+
+
+@law("single")
+def infos_of_earlier_steps_do_not_come_back(world: World) -> None:
+    """A step without an info has an empty one, and a step after an error has its own."""
+    with world.open(3, length=99) as envs:
+        envs.reset()
+        envs.send([0] * 3)
+        envs.recv(min_envs=3)
+        for empty in ([1], [0, 1, 2], [0, 1]):
+            for i in empty:
+                envs.script.set(i, "step", "no info")
+            infos = envs.step([0] * 3).infos
+            assert [bool(info) for info in infos] == [i not in empty for i in range(3)]
+            envs.script.set(1, "step", "no info")
+            assert envs.step([0], env_ids=[1]).infos == [{}]
+        envs.script.set(1, "step", "raise")
+        with pytest.raises(EnvError):
+            envs.step([0] * 3)
+        envs.reset(env_ids=[1])
+        assert [info["now"] for info in envs.step([0] * 3).infos] == [6, 1, 6]
 
 
 @law("single")
