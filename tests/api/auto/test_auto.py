@@ -18,8 +18,8 @@ import pytest
 
 import agym
 from agym.core._system.load import CoreUse
-from agym.core.engine.hooks import Hooks
 from agym.core.engine.calls.traffic import BATCHES_PER_SAMPLE, FIRST, Traffic
+from agym.core.engine.hooks import Hooks
 from agym.core.planning import choosing
 from agym.core.planning.caching import recall_measured, remember_profile
 from agym.core.planning.choosing import learn_from, plan_for
