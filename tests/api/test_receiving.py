@@ -18,7 +18,7 @@ import pytest
 
 import agym
 from agym.testing import Script
-from agym.testing.laws.law import rows as scripted_rows
+from agym.testing.law import rows as scripted_rows
 from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import FORKED, Setup, each_api, everywhere, played, rows
 from tests.support.envs.coroutine_envs import Parrot

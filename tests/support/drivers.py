@@ -54,7 +54,12 @@ APART = [
 ]
 
 
-everywhere = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
+def _over(setups: list[Setup]) -> Any:
+    return pytest.mark.parametrize("setup", setups, ids=lambda setup: setup.name)
+
+
+# ``apart``: where environments wait without holding each other up.
+everywhere, apart = _over([SERIAL, *APART]), _over(APART)
 each_api = pytest.mark.parametrize("api", APIS)
 each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 

@@ -95,8 +95,8 @@ def _build(encoded: Any, depth: int) -> Space[Any]:
             return spaces.Discrete(n, start=start, dtype=np.dtype(fields["dtype"]).type)
         case "MultiDiscrete":
             dtype: Any = np.dtype(fields["dtype"])
-            nvec, start = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
-            return spaces.MultiDiscrete(nvec, dtype.type, start=start)
+            nvec, starts = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
+            return spaces.MultiDiscrete(nvec, dtype.type, start=starts)
         case "MultiBinary":
             shape = _shape(fields)
             return spaces.MultiBinary(shape[0] if fields["flat"] else list(shape))

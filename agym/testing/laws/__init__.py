@@ -14,7 +14,7 @@ from agym.testing.laws import (
     snapshots,
     threads,
 )
-from agym.testing.laws.law import LAWS, Law, assert_same
+from agym.testing.law import LAWS, Law, assert_same
 
 __all__ = [
     "LAWS",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agym.errors import NothingSentError, ResetNeededError, UsageError, UsageTypeError
-from agym.testing.laws.law import law, steps_of
+from agym.testing.law import law, steps_of
 from agym.testing.worlds import World
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agym import FaultPolicy
 from agym.errors import AgymError, UsageError
-from agym.testing.laws.law import law
+from agym.testing.law import law
 from agym.testing.worlds import World
 
 

@@ -18,7 +18,7 @@ from agym.errors import (
     StepTimeout,
     WorkerDied,
 )
-from agym.testing.laws.law import law, steps_of
+from agym.testing.law import law, steps_of
 from agym.testing.scripted import DEATHS, EXCEPTIONS
 from agym.testing.worlds import World
 

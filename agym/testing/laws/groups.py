@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agym.errors import ClosedError, UsageError
-from agym.testing.laws.law import assert_same, law
+from agym.testing.law import assert_same, law
 from agym.testing.worlds import Player, World
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agym.errors import AgymErrorGroup, BusyError, ClosedError, EnvError, WorkerDied
-from agym.testing.laws.law import calls_of, law, rows
+from agym.testing.law import calls_of, law, rows
 from agym.testing.scripted import DEATHS, Script
 from agym.testing.worlds import World
 

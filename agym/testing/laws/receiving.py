@@ -18,7 +18,7 @@ from agym.errors import (
     ResetNeededError,
     WorkerDied,
 )
-from agym.testing.laws.law import assert_same, law, rows, steps_of
+from agym.testing.law import assert_same, law, rows, steps_of
 from agym.testing.worlds import Player, World
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from agym import FaultPolicy
 from agym.errors import AgymError, CrashLoopError, ResetNeededError
-from agym.testing.laws.law import assert_same, law, play
+from agym.testing.law import assert_same, law, play
 from agym.testing.worlds import World
 
 AT = 4  # the step in which the fault happens

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from agym.errors import EnvError
-from agym.testing.laws.law import assert_same, law, play
+from agym.testing.law import assert_same, law, play
 from agym.testing.random_env import RandomEnv
 from agym.testing.strategies import any_spaces
 from agym.testing.worlds import World

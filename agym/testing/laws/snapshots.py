@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agym.errors import ResetNeededError, UsageError, UsageTypeError
-from agym.testing.laws.law import assert_same, law, play
+from agym.testing.law import assert_same, law, play
 from agym.testing.worlds import World
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agym.errors import BusyError, ClosedError, NothingSentError, UsageError
-from agym.testing.laws.law import assert_same, calls_of, law, rows, steps_of
+from agym.testing.law import assert_same, calls_of, law, rows, steps_of
 from agym.testing.worlds import World
 
 

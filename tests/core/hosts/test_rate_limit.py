@@ -22,7 +22,7 @@ import agym
 from agym.api.options.environments import make_factories
 from agym.core.hosts.rate_limit import RateLimiter, number_kinds
 from agym.testing import World, assert_same
-from agym.testing.laws.law import play
+from agym.testing.law import play
 from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally

@@ -21,7 +21,7 @@ import agym
 from agym.backends import Process
 from agym.core._system.cpus import core_numbers
 from agym.testing import World, assert_same
-from agym.testing.laws.law import play
+from agym.testing.law import play
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, opened
 from tests.support.envs.gated_envs import Gates
