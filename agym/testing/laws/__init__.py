@@ -1,5 +1,6 @@
 """The laws that every backend must obey, by subject; each law is a function of a world."""
 
+from agym.testing.law import LAWS, Law, assert_same
 from agym.testing.laws import (
     arguments,
     attributes,
@@ -14,7 +15,6 @@ from agym.testing.laws import (
     snapshots,
     threads,
 )
-from agym.testing.law import LAWS, Law, assert_same
 
 __all__ = [
     "LAWS",
