@@ -11,11 +11,11 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agym.core.backends.ray.reply_buffer import put_rows, take_rows
 from agym.core.hosts.sync_host import SyncHost
 from agym.core.protocol.messages.operations import Operation, Reset, Step
 from agym.core.protocol.space_layout import Layout
 from agym.core.protocol.table import FIRST_BUFFER, SlotTable
-from agym.core.protocol.transfer import put_rows, take_rows
 from agym.testing import any_spaces, assert_same
 from agym.testing.random_env import RandomEnv
 
