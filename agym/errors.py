@@ -234,7 +234,7 @@ class WorkerDied(AgymError):
     pid: int | None
     exitcode: int | None
     env_ids: tuple[int, ...]
-    operations: Mapping[int, str] = {}
+    operations: dict[int, str]
     culprit: int | None = None
 
     @property

@@ -25,10 +25,10 @@ from agym.core.engine.engine import Engine
 from agym.core.engine.snapshots import Snapshot, snapshots_of
 from agym.core.engine.stats import Stats
 from agym.core.engine.tap import Tap
-from agym.core.protocol.arguments import check_count, parse_env_ids, take_mask
+from agym.core.protocol.arguments import Seeds, check_count, parse_env_ids, take_mask
 from agym.core.protocol.attributes import Placeholder
 from agym.core.protocol.messages.completions import Description
-from agym.core.protocol.typing import Actions, Flags, Observations, Rewards
+from agym.core.protocol.typing import Actions, Flags, Info, Observations, Rewards
 from agym.errors import UsageError, UsageTypeError
 
 T = TypeVar("T")
@@ -191,11 +191,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         return [self._ids[i] for i in env_ids]
 
     def _begin_reset(
-        self,
-        seed: int | Sequence[int | None] | None,
-        options: dict[str, Any] | None,
-        env_ids: Sequence[int] | None,
-        out: Any = None,
+        self, seed: Seeds, options: Info | None, env_ids: Sequence[int] | None, out: Any = None
     ) -> Ticket:
         """Start a reset; in a group, the mask and a list of seeds have the group's length."""
         out = self._format.check_out(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from agym.core.backends.port import BackendOptions
 from agym.core.engine.calls.traffic import Traffic
 from agym.core.engine.engine import Engine
 from agym.core.engine.faults.fault_policy import FaultPolicy
-from agym.core.hosts.factories import Factory, innermost, is_coroutine_env
+from agym.core.hosts.factories import Factories, Factory, innermost, is_coroutine_env
 from agym.core.hosts.rate_limit import RateLimiter, number_kinds
 from agym.core.protocol.infos.policy import InfoPolicy
 from agym.errors import UsageError
@@ -57,7 +57,7 @@ def build(
     spec, policy = _spec_for(env, num_envs, env_kwargs, options), options.fault_policy
     vector = isinstance(spec, Vector)
     check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=vector)
-    factories: Sequence[Factory]
+    factories: Factories
     if vector:
         _check_native(env, policy, options.info_policy)
         factories = make_vector_factories(env, num_envs, env_kwargs, spec.workers)
@@ -112,7 +112,7 @@ def _spec_for(
 
 
 def _choose(
-    factories: Sequence[Factory],
+    factories: Factories,
     spec: Auto,
     blocking: bool,
     track_running: bool,
@@ -120,7 +120,7 @@ def _choose(
     *,
     same_kind: bool,
     rate_limited: bool,
-) -> tuple[BackendSpec, Sequence[Factory], Callable[[Traffic], None] | None]:
+) -> tuple[BackendSpec, Factories, Callable[[Traffic], None] | None]:
     # Imported here, because only "auto" needs these modules, which import many others.
     from agym.core.planning.choosing import choose_backend, learn_from
     from agym.core.planning.model import Requirements
@@ -139,9 +139,7 @@ def _choose(
     return chosen, factories_to_use, learn
 
 
-def _limiter(
-    rate: float | None, spec: BackendSpec, factories: Sequence[Factory]
-) -> RateLimiter | None:
+def _limiter(rate: float | None, spec: BackendSpec, factories: Factories) -> RateLimiter | None:
     if rate is None:
         return None
     if spec.name not in ("serial", "thread", "asyncio", "process"):

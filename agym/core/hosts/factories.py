@@ -10,6 +10,7 @@ from typing import Any
 
 # Makes a ``gymnasium.Env`` or an ``agym.AsyncEnv``.
 Factory = Callable[[], Any]
+Factories = Sequence[Factory]
 
 # Messages of asyncio, sniffio and anyio for a missing event loop.
 NO_LOOP = (

@@ -33,7 +33,7 @@ from agym.core._system.isolation import NoRunningLoop
 from agym.core._system.load import Load
 from agym.core.backends.registry import refuse_import
 from agym.core.engine.calls.traffic import Traffic
-from agym.core.hosts.factories import Factory, OneShotFactory, describe_first, reraise
+from agym.core.hosts.factories import Factories, Factory, OneShotFactory, describe_first, reraise
 from agym.core.planning.caching import (
     recall_measured,
     recall_profile,
@@ -64,8 +64,8 @@ SLOWED = 2.0
 
 
 def choose_backend(
-    factories: Sequence[Factory], needs: Requirements, sample: Factory | None = None
-) -> tuple[Plan, Sequence[Factory]]:
+    factories: Factories, needs: Requirements, sample: Factory | None = None
+) -> tuple[Plan, Factories]:
     """Choose a backend for environments.
 
     Args:
@@ -95,9 +95,7 @@ def choose_backend(
     return plan_for(profile, factories, needs, measured), factories
 
 
-def _choose_unknown(
-    name: str, factories: Sequence[Factory], needs: Requirements
-) -> tuple[Plan, Sequence[Factory]]:
+def _choose_unknown(name: str, factories: Factories, needs: Requirements) -> tuple[Plan, Factories]:
     """Choose for environments with unknown code that were not measured."""
     factory = factories[0]
     wants_processes = needs.workers is not None and not obstacle(factories)
@@ -144,7 +142,7 @@ def _measure(factory: Factory) -> tuple[Profile | None, str]:
 
 
 def plan_for(
-    profile: Profile, factories: Sequence[Factory], needs: Requirements, measured: Factory
+    profile: Profile, factories: Factories, needs: Requirements, measured: Factory
 ) -> Plan:
     """Plan for measured environments.
 
@@ -186,10 +184,7 @@ def busy_cores() -> int:
 
 
 def _unmeasured(
-    name: str,
-    factories: Sequence[Factory],
-    needs: Requirements,
-    why: str = "it has not been measured yet",
+    name: str, factories: Factories, needs: Requirements, why: str = "it has not been measured yet"
 ) -> Plan:
     """Plan without a profile, so that an unknown environment cannot do harm."""
     if needs.workers is not None:
@@ -197,7 +192,7 @@ def _unmeasured(
     return _by_rule(name, needs, "serial" if needs.blocking else "thread", why)
 
 
-def _safe(name: str, factories: Sequence[Factory], needs: Requirements) -> Plan:
+def _safe(name: str, factories: Factories, needs: Requirements) -> Plan:
     """Plan for handling faults; environments that may hang or crash are not tried here."""
     why_not = obstacle(factories)
     if not why_not:

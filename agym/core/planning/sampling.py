@@ -15,7 +15,6 @@ import contextlib
 import copy
 import multiprocessing
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from agym.core._system.pickling import dumps_by_value
 from agym.core._system.platform import thread_usage
 from agym.core.backends.process.worker_process import check_platform, own_loop
 from agym.core.hosts.async_env import AnySpace
-from agym.core.hosts.factories import Factory, innermost, is_coroutine_env, needs_loop
+from agym.core.hosts.factories import Factories, Factory, innermost, is_coroutine_env, needs_loop
 from agym.core.planning.model import Profile
 from agym.core.protocol.arguments import check_made
 from agym.core.protocol.value_copies import is_plain
@@ -174,7 +173,7 @@ def name_of(factory: Any) -> str:
     return str(getattr(innermost(factory), "__name__", type(factory).__name__))
 
 
-def obstacle(factories: Sequence[Factory]) -> str:
+def obstacle(factories: Factories) -> str:
     """Return why no worker processes can run the environments of factories; empty if they can."""
     if multiprocessing.current_process().daemon:
         return "cannot be started from a daemon process"

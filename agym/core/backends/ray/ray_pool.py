@@ -30,14 +30,13 @@ from agym.core.backends.ray.cluster import (
     count_workers,
     warn_of_waiting,
 )
-from agym.core.backends.ray.reply_buffer import Reply
+from agym.core.backends.ray.reply_buffer import Reply, put_rows
 from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import Failure, WorkerDeath
 from agym.core.protocol.messages.operations import Operation, Step
 from agym.core.protocol.metrics.gauges import ENV_GAUGES, HOST_GAUGES, clock
 from agym.core.protocol.table import SlotTable
-from agym.core.protocol.transfer import put_rows
 
 # How many times to start an actor whose node is lost first: Ray needs a while to notice.
 MAX_LAUNCHES = 20
