@@ -24,10 +24,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from agym.agents.openenv.space_json import to_json
+from agym.agents.openenv.space_schema import STATE, object_schema
 from agym.agents.openenv.wire import BINARY, PATH, RETRY_AFTER, Code, check_depth
 from agym.agents.serving.episodes import Episodes, ProtocolError, invalid
 from agym.agents.serving.limits import ServerLimits
-from agym.agents.serving.schemas import STATE, object_schema
 from agym.agents.serving.sessions import (
     GOING_AWAY,
     INTERNAL_ERROR,
