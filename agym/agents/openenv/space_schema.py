@@ -104,9 +104,9 @@ def _build(encoded: Any, depth: int) -> Space[Any]:
             n, start = int(fields["n"]), int(fields["start"])
             return spaces.Discrete(n, start=start, dtype=np.dtype(fields["dtype"]).type)
         case "MultiDiscrete":
-            dtype: Any = np.dtype(fields["dtype"])
-            nvec, start = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
-            return spaces.MultiDiscrete(nvec, dtype.type, start=start)
+            dtype = np.dtype(fields["dtype"])
+            nvec, first = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
+            return spaces.MultiDiscrete(nvec, dtype.type, start=first)
         case "MultiBinary":
             shape = _shape(fields)
             return spaces.MultiBinary(shape[0] if fields["flat"] else list(shape))
