@@ -95,19 +95,6 @@ def chaos(
     """
     rates = {"kill": kill, "hang": hang, "error": error, "delay": delay}
     seconds = {"hang": hang_seconds, "delay": delay_seconds}
-    _check_rates(rates)
-    _check_seconds(seconds)
-    if not ways or not set(ways) <= set(WAYS):
-        raise UsageError(f"ways={ways!r} must be a sequence of one or more of {', '.join(WAYS)}")
-    api = envs_of(envs, "agym.chaos")
-    tap = api.tap
-    _check_backend(tap, api.backend, rates)
-    if any(isinstance(hook, Chaos) for hook in tap.hooks):
-        raise UsageError("these environments already have an agym.chaos: close() it first")
-    return Chaos(tap, api.env_ids, rates, seconds, ways, seed)
-
-
-def _check_rates(rates: dict[str, float]) -> None:
     for name, value in rates.items():
         if not is_number(value) or not 0 <= value <= 1:
             raise UsageError(f"{name}={value!r} must be a probability per step, from 0 to 1")
@@ -116,12 +103,17 @@ def _check_rates(rates: dict[str, float]) -> None:
             f"{', '.join(rates)} add up to {sum(rates.values()):g}: a step gets one fault at most,"
             " so the sum of the probabilities must be at most 1"
         )
-
-
-def _check_seconds(seconds: dict[str, float]) -> None:
     for name, value in seconds.items():
         if not is_number(value) or not 0 <= value < math.inf:
             raise UsageError(f"{name}_seconds={value!r} must be a number of seconds")
+    if not ways or not set(ways) <= set(WAYS):
+        raise UsageError(f"ways={ways!r} must be a sequence of one or more of {', '.join(WAYS)}")
+    api = envs_of(envs, "agym.chaos")
+    tap = api.tap
+    _check_backend(tap, api.backend, rates)
+    if any(isinstance(hook, Chaos) for hook in tap.hooks):
+        raise UsageError("these environments already have an agym.chaos: close() it first")
+    return Chaos(tap, api.env_ids, rates, seconds, ways, seed)
 
 
 def _check_backend(tap: Tap, backend: str, rates: dict[str, float]) -> None:

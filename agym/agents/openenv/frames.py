@@ -197,10 +197,6 @@ def _bytes(encoded: Any, data: memoryview, _: int) -> bytes:
     return bytes(data[start : start + size])
 
 
-def _pairs(encoded: Any, data: memoryview, depth: int) -> dict[Any, Any]:
-    return {_build(key, data, depth): _build(item, data, depth) for key, item in encoded}
-
-
 def _graph(encoded: Any, data: memoryview, depth: int) -> GraphInstance:
     nodes, edges, links = (_build(item, data, depth) for item in encoded)
     return GraphInstance(nodes, edges, links)
@@ -211,6 +207,8 @@ _BUILDERS: dict[str, Callable[[Any, memoryview, int], Any]] = {
     "$s": _scalar,
     "$b": _bytes,
     "$t": lambda encoded, data, depth: tuple(_build(item, data, depth) for item in encoded),
-    "$d": _pairs,
+    "$d": lambda encoded, data, depth: {
+        _build(key, data, depth): _build(item, data, depth) for key, item in encoded
+    },
     "$g": _graph,
 }

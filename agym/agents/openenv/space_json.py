@@ -43,7 +43,9 @@ def to_json(value: Any) -> Any:
         UsageTypeError: JSON has no such value.
     """
     if isinstance(value, float):
-        return value if math.isfinite(value) else _word(value)
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, str | int | None):
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -59,10 +61,6 @@ def to_json(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     raise UsageTypeError(f"{type(value).__name__} has no form in JSON")
-
-
-def _word(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def from_json(space: Space[Any], value: Any, name: str = "value") -> Any:

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces within a JSON schema, from which the same spaces can be made again.
+"""Gymnasium's spaces as JSON schemas, from which the same spaces can be made again.
 
 A JSON schema has no dtypes and no bounds of single elements. So the schema of a server of agym's
 has one more keyword, :data:`KEYWORD`, which others ignore. It is ``null`` for the space of all
@@ -13,9 +13,19 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from agym.agents.openenv.wire import VALUE
 from agym.core.hosts.async_env import AnySpace
 
 KEYWORD = "x-agym-space"
+# The schema of a state, as OpenEnv's ``/state`` returns it.
+STATE = {
+    "title": "State",
+    "type": "object",
+    "properties": {
+        "episode_id": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "step_count": {"type": "integer", "minimum": 0},
+    },
+}
 # The most elements of an array, and the deepest nesting, that another machine may ask for.
 MAX_ELEMENTS, MAX_DEPTH = 2**28, 32
 
@@ -94,9 +104,9 @@ def _build(encoded: Any, depth: int) -> Space[Any]:
             n, start = int(fields["n"]), int(fields["start"])
             return spaces.Discrete(n, start=start, dtype=np.dtype(fields["dtype"]).type)
         case "MultiDiscrete":
-            dtype: Any = np.dtype(fields["dtype"])
-            nvec, starts = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
-            return spaces.MultiDiscrete(nvec, dtype.type, start=starts)
+            dtype = np.dtype(fields["dtype"])
+            nvec, first = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
+            return spaces.MultiDiscrete(nvec, dtype.type, start=first)
         case "MultiBinary":
             shape = _shape(fields)
             return spaces.MultiBinary(shape[0] if fields["flat"] else list(shape))
@@ -150,3 +160,77 @@ def _box(fields: Any) -> Space[Any]:
         return np.array(numbers, dtype).reshape(shape)
 
     return spaces.Box(bound("low"), bound("high"), shape, dtype.type)
+
+
+# ---------------------------------------------------------------- for any client
+
+
+def object_schema(space: Space[Any], title: str) -> dict[str, Any]:
+    """Return the schema of what is sent: an object, whose only field may be ``"value"``.
+
+    Example:
+        >>> object_schema(spaces.Discrete(2), "Action")["properties"]
+        {'value': {'type': 'integer', 'minimum': 0, 'maximum': 1}}
+    """
+    schema = space_schema(space)
+    if not isinstance(space, spaces.Dict):
+        if not schema:  # any object
+            return {"title": title, "type": "object", KEYWORD: describe_space(space)}
+        schema = {"type": "object", "properties": {VALUE: schema}, "required": [VALUE]}
+    return {"title": title, **schema, KEYWORD: describe_space(space)}
+
+
+def space_schema(space: Space[Any]) -> dict[str, Any]:
+    """Return the schema of a space's elements; that of an unknown space permits everything."""
+    match space:
+        case spaces.Discrete():
+            first = int(space.start)
+            return {"type": "integer", "minimum": first, "maximum": first + int(space.n) - 1}
+        case spaces.Box() | spaces.MultiBinary() | spaces.MultiDiscrete():
+            return _array_schema(space)
+        case spaces.Text():
+            return {
+                "type": "string", "minLength": space.min_length, "maxLength": space.max_length,
+            }  # fmt: skip
+        case spaces.Dict():
+            fields = {str(key): space_schema(part) for key, part in space.spaces.items()}
+            return {"type": "object", "properties": fields, "required": list(fields)}
+        case spaces.Tuple():
+            parts = [space_schema(part) for part in space.spaces]
+            return {"type": "array", "prefixItems": parts, **_length(len(parts))}
+        case spaces.Sequence():
+            return {
+                "type": "array",
+                "items": {} if space.stack else space_schema(space.feature_space),
+            }
+        case spaces.OneOf():
+            pairs = [
+                {"type": "array", "prefixItems": [{"const": i}, space_schema(part)], **_length(2)}
+                for i, part in enumerate(space.spaces)
+            ]
+            return {"oneOf": pairs}
+        case spaces.Graph():
+            names = ("nodes", "edges", "edge_links")
+            return {"type": "object", "properties": {name: {} for name in names}}
+    return {}
+
+
+def _array_schema(space: Space[Any]) -> dict[str, Any]:
+    """Return nested arrays of numbers, with limits if they are the same everywhere."""
+    dtype = np.dtype(space.dtype)
+    schema: dict[str, Any] = {"type": "number" if dtype.kind == "f" else "integer"}
+    if dtype.kind == "b":
+        schema = {"type": "boolean"}
+    elif isinstance(space, spaces.MultiBinary):
+        schema |= {"minimum": 0, "maximum": 1}
+    elif isinstance(space, spaces.Box):
+        for name, limits in (("minimum", space.low), ("maximum", space.high)):
+            if limits.size and np.isfinite(limits.flat[0]) and (limits == limits.flat[0]).all():
+                schema[name] = limits.flat[0].item()
+    for size in reversed(space.shape or ()):
+        schema = {"type": "array", "items": schema, **_length(size)}
+    return schema
+
+
+def _length(size: int) -> dict[str, int]:
+    return {"minItems": size, "maxItems": size}

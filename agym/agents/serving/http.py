@@ -24,10 +24,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from agym.agents.openenv.space_json import to_json
+from agym.agents.openenv.space_schema import STATE, object_schema
 from agym.agents.openenv.wire import BINARY, PATH, RETRY_AFTER, Code, check_depth
 from agym.agents.serving.episodes import Episodes, ProtocolError, invalid
 from agym.agents.serving.limits import ServerLimits
-from agym.agents.serving.schemas import STATE, object_schema
 from agym.agents.serving.sessions import (
     GOING_AWAY,
     INTERNAL_ERROR,
@@ -105,8 +105,8 @@ class Endpoints:
             ],
             exception_handlers={
                 ProtocolError: on_protocol_error,
-                HTTPException: on_http_error,
-                TimeoutError: on_timeout,
+                HTTPException: lambda _, it: refuse(it.detail, it.status_code, it.headers),
+                TimeoutError: lambda _, __: refuse("too slow", HTTPStatus.REQUEST_TIMEOUT),
             },
         )
         self._app.router.redirect_slashes = False
@@ -299,16 +299,6 @@ def on_protocol_error(_: Request, error: Any) -> Response:
     headers = {} if seconds is None else {"Retry-After": str(seconds)}
     detail = error.details.get("errors", str(error))
     return respond({"detail": detail, "code": str(error.code)}, status, headers)
-
-
-def on_http_error(_: Request, error: Any) -> Response:
-    """Answer with an ``HTTPException``."""
-    return refuse(error.detail, error.status_code, error.headers)
-
-
-def on_timeout(_: Request, error: Exception) -> Response:
-    """Answer a client that was too slow."""
-    return refuse("too slow", HTTPStatus.REQUEST_TIMEOUT)
 
 
 def refuse(detail: str, status: int, headers: Mapping[str, str] | None = None) -> Response:

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from agym import FaultPolicy, make_async
+from agym import AsyncEnvs, FaultPolicy, make_async
 from agym.agents.serving.limits import ServerLimits
 from agym.agents.serving.slots import SessionSlots
 from agym.api.options.environments import EnvLike
@@ -86,10 +86,24 @@ def serve(
     Raises:
         UsageError: An argument is invalid.
     """
-    return Server(
-        env, num_envs, port=port, host=host, token=token, limits=limits, backend=backend,
-        workers=workers, timeout=timeout, on_fault=on_fault, env_kwargs=env_kwargs,
+    if not isinstance(host, str) or not host:
+        raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
+    if check_count("port", port, 0) > 65535:
+        raise UsageError(f"port={port} must be at most 65535")
+    if not isinstance(limits, ServerLimits | None):
+        raise UsageTypeError(f"limits={limits!r} must be an agym.ServerLimits")
+    secret = _token(token)
+    if on_fault is None:
+        # Coroutines share no worker that could die, so only the failed environment is replaced.
+        alone = inspect.iscoroutinefunction(getattr(env, "step", None))
+        on_fault = FaultPolicy("restart" if alone else "replay", max_restarts=MAX_RESTARTS)
+    envs = make_async(
+        env, check_count("num_envs", num_envs), autoreset="disabled", output="list",
+        backend=backend, workers=workers, timeout=timeout, on_fault=on_fault, **env_kwargs,
     )  # fmt: skip
+    check_installed("serve")
+    name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    return Server(envs, name, (host, port), secret, limits or ServerLimits())
 
 
 @dataclass(frozen=True)
@@ -122,37 +136,14 @@ class Server:
     url: str
 
     def __init__(
-        self,
-        env: EnvLike,
-        num_envs: int,
-        *,
-        port: int,
-        host: str,
-        token: str | bool,
-        limits: ServerLimits | None,
-        env_kwargs: dict[str, Any],
-        on_fault: OnFault | None,
-        **options: Any,
-    ) -> None:
-        if not isinstance(host, str) or not host:
-            raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
-        if check_count("port", port, 0) > 65535:
-            raise UsageError(f"port={port} must be at most 65535")
-        if not isinstance(limits, ServerLimits | None):
-            raise UsageTypeError(f"limits={limits!r} must be an agym.ServerLimits")
-        self.token = _token(token)
-        self._address = host, port
-        self._limits = limits or ServerLimits()
-        self._name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-        if on_fault is None:
-            # Coroutines share no worker that could die, so only the failed environment is replaced.
-            alone = inspect.iscoroutinefunction(getattr(env, "step", None))
-            on_fault = FaultPolicy("restart" if alone else "replay", max_restarts=MAX_RESTARTS)
-        self._envs = make_async(
-            env, check_count("num_envs", num_envs), autoreset="disabled", output="list",
-            on_fault=on_fault, **options, **env_kwargs,
-        )  # fmt: skip
-        check_installed("serve")
+        self, envs: AsyncEnvs, name: str, address: tuple[str, int], token: str | None,
+        limits: ServerLimits,
+    ) -> None:  # fmt: skip
+        self.token = token
+        self._envs = envs
+        self._name = name
+        self._address = address
+        self._limits = limits
         self._stack = AsyncExitStack()
         self._endpoints: Endpoints | None = None
 
@@ -226,7 +217,7 @@ class Server:
 
     def _metadata(self) -> dict[str, Any]:
         spec = self._envs.spec
-        name = spec.id if spec is not None else str(self._name)
+        name = self._name if spec is None else spec.id
         version = str(spec.version) if spec is not None and spec.version is not None else None
         unknown = dict.fromkeys(("readme_content", "author", "documentation_url"))
         description = f"{name}, served by agym"

@@ -86,13 +86,14 @@ class Keyboard(NamedTuple):
         elif isinstance(space, spaces.Discrete) and space.n <= 10:
             actions = {frozenset([str(k)]): space.start + k for k in range(int(space.n))}
         else:
+            one = _json(_none(space)).replace(" ", "")
             raise UsageError(
-                "the environment does not define keys: pass --keys, such as"
-                f" 'a={_example(space)} d={_example(space)}'"
+                f"the environment does not define keys: pass --keys, such as 'a={one} d={one}'"
             )
         idle = _none(space) if noop is None else _action("--noop", noop, space)
         lines = [
-            f"{' + '.join(map(_shown, sorted(names)))}: {_meaning(action, meanings)}"
+            " + ".join(SHOWN.get(key, key.capitalize()) for key in sorted(names))
+            + f": {_meaning(action, meanings)}"
             for names, action in actions.items()
             if names
         ]
@@ -102,11 +103,6 @@ class Keyboard(NamedTuple):
         """Return the action of the largest set of keys that are all pressed."""
         known = [keys for keys in self.actions if keys <= pressed and keys]
         return self.actions[max(known, key=len)] if known else self.noop
-
-
-def _shown(key: str) -> str:
-    """Return the name of a key in the legend."""
-    return SHOWN.get(key, key.capitalize())
 
 
 def _parse(keys: str, space: Space[Any]) -> dict[Keys, Any]:
@@ -167,10 +163,6 @@ def _none(space: Space[Any]) -> Any:
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return np.zeros(space.shape, space.dtype)
     return space.sample()
-
-
-def _example(space: Space[Any]) -> str:
-    return _json(_none(space)).replace(" ", "")
 
 
 def _json(action: Any) -> str:
