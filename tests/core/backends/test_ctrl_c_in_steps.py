@@ -11,13 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium import spaces
 
 import agym
 from agym.core.backends.options import ProcessWithCaller
+from agym.testing import RandomEnv
 from tests.support.equality import same
 
 ARRAYS: Any = {"autoreset": "next_step", "output": "array"}
@@ -27,24 +26,6 @@ PACKAGE = str(Path(agym.__file__).parent)
 
 
 SMALL, LARGE = 3, 80_000  # batches of so many floats are leased
-
-
-class Show(gym.Env[Any, Any]):
-    """Shows its steps, and also tells them."""
-
-    action_space = spaces.Discrete(10)
-
-    def __init__(self, size: int) -> None:
-        self.observation_space = spaces.Box(0, 99, (size,), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.now = 0
-        return np.zeros(self.observation_space.shape, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.now += 1
-        shown = np.full(self.observation_space.shape, self.now + action, np.float32)
-        return shown, 1.0, self.now == 2, False, {"now": self.now}
 
 
 class Interrupt:
@@ -77,7 +58,8 @@ def play(envs: agym.Envs[Any, Any]) -> Any:
 def test_whatever_line_it_comes_at(size: int, num_envs: int, options: dict[str, Any]) -> None:
     interrupted, actions = 0, [1, 2] * (num_envs // 2)
     handler, tracer = signal.getsignal(signal.SIGINT), sys.gettrace()
-    with agym.make(partial(Show, size), num_envs, **ARRAYS, **options) as envs:
+    env = partial(RandomEnv, spaces.Box(0, 99, (size,)), spaces.Discrete(10))
+    with agym.make(env, num_envs, **ARRAYS, **options) as envs:
         expected = play(envs)
         for line in range(1, 300):
             interrupt = Interrupt(line)

@@ -6,41 +6,29 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
 
 import agym
+from agym.testing import ScriptedEnv
 
 
-class Exhausted(gymnasium.Env[Any, Any]):
+class Exhausted(ScriptedEnv):
     """Draws from an iterator that has ended, except in resets with a seed."""
-
-    observation_space = Box(-1, 1, (1,), np.float32)
-    action_space = Discrete(2)
-
-    @property
-    def attribute(self) -> Any:
-        return next(iter(()))
 
     def method(self) -> Any:
         return next(iter(()))
 
+    attribute = property(method)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         if seed is None:
-            next(iter(()))
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return np.zeros(1, np.float32), 0.0, self.steps > 1, False, {}
+            self.method()
+        return super().reset(seed=seed, options=options)
 
 
 CALLS: dict[str, Callable[[agym.Envs], object]] = {
     "reset": lambda envs: envs.reset(),
-    "autoreset": lambda envs: [envs.step([0]) for _ in range(3)],
+    "autoreset": lambda envs: [envs.step([0]) for _ in range(4)],
     "call": lambda envs: envs.call("method"),
     "attribute": lambda envs: envs.get_attr("attribute"),
     "attribute by call": lambda envs: envs.call("attribute"),
