@@ -71,7 +71,7 @@ def test_the_pythons_that_agym_claims_to_run_on_are_tested() -> None:
 @pytest.mark.full
 def test_the_table_of_errors_has_their_messages() -> None:
     page = "docs/reference/errors.md"
-    told = "torch is not installed\n"  # where it is not; tests/cli/test_brackets.py holds it
+    told = "torch is not installed\n"  # where it is not: tests/cli/test_missing_packages.py
     told += "backend='process' needs Linux or macOS\n"  # that is tests/core/_system/test_windows.py
     for block in blocks(page):
         if block.language == "python":

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import agym
 from agym.cli.app import app
@@ -24,24 +23,37 @@ from tests.support.capsules import (
     with_head,
 )
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.faulty_envs import EXCEPTIONS, Misfit, Raises, Unpicklable
+from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Misfit, Raises, Unpicklable
 from tests.support.envs.plain_envs import Tally
 from tests.support.scripts import run
+
+each_kind = pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+
+
+def reproduced(folder: Path, error: str, **changes: Any) -> Result:
+    """Rerun a capsule, whose failure happens once more."""
+    result = rerun(folder, a_capsule(error=error, **changes))
+    assert result.exit_code == 0, result.output
+    return result
+
 
 # ---------------------------------------------------------------- it raises
 
 
-@pytest.mark.parametrize("exception", ["plain", "many-arguments", "stop-iteration", "timeout"])
-@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+@pytest.mark.parametrize(
+    "exception",
+    ["plain", "many-arguments", "stop-iteration", "timeout", "system-exit", "keyboard-interrupt"],
+)
+@each_kind
 def test_a_step_that_raises(exception: str, on_loop: bool, tmp_path: Path) -> None:
-    error = f"{type(EXCEPTIONS[exception]()).__name__}: {EXCEPTIONS[exception]()}"
+    raised = {**EXCEPTIONS, **ABRUPT}[exception]()
+    error = f"{type(raised).__name__}: {raised}"
     if exception == "stop-iteration" and on_loop:
         error = "RuntimeError: coroutine raised StopIteration"
     factory = failing("step", exception)
     if on_loop:
         factory = partial(AsyncTally, Raises, "step", exception)
-    result = rerun(tmp_path, a_capsule(factory=factory, error=error))
-    assert result.exit_code == 0, result.output
+    result = reproduced(tmp_path, error, factory=factory)
     assert result.stdout.splitlines()[-1] == f"reproduced: environment 3 raised {error} in step"
     assert "Traceback" in result.stderr
     assert "in _maybe" in result.stderr
@@ -49,23 +61,10 @@ def test_a_step_that_raises(exception: str, on_loop: bool, tmp_path: Path) -> No
         assert "rerun.py" not in result.stderr, "the traceback begins in the environment"
 
 
-@pytest.mark.parametrize("error", ["SystemExit: boom", "KeyboardInterrupt: boom"])
-@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
-def test_an_exit_is_the_environments_own_failure(error: str, on_loop: bool, tmp_path: Path) -> None:
-    name = {"S": "system-exit", "K": "keyboard-interrupt"}[error[0]]
-    factory = partial(AsyncTally, Raises, "step", name) if on_loop else failing("step", name)
-    result = rerun(tmp_path, a_capsule(factory=factory, error=error))
-    assert result.exit_code == 0, result.output
-    assert f"raised {error} in step" in result.stdout
-
-
 @pytest.mark.parametrize("where", ["make", "reset", "render", "close"])
 def test_other_operations_that_raise(where: str, tmp_path: Path) -> None:
-    capsule = a_capsule(
-        factory=failing(where), operation=where, error="ValueError: boom", actions=[], action=None
-    )
-    result = rerun(tmp_path, capsule)
-    assert result.exit_code == 0, result.output
+    changes: dict[str, Any] = {"operation": where, "actions": [], "action": None}
+    result = reproduced(tmp_path, "ValueError: boom", factory=failing(where), **changes)
     assert f"reproduced: environment 3 raised ValueError: boom in {where}" in result.stdout
 
 
@@ -85,20 +84,15 @@ def test_questions_that_fail(operation: str, arguments: Any, error: str, tmp_pat
 
 @pytest.mark.parametrize("wrong", ["shape", "dtype", "type", "reward", "four", "info"])
 def test_what_does_not_fit_its_space(wrong: str, tmp_path: Path) -> None:
-    with_engine = _error_of(partial(Misfit, wrong))
-    result = rerun(tmp_path, a_capsule(factory=partial(Misfit, wrong), error=with_engine))
-    assert result.exit_code == 0, result.output
-    assert f"raised {with_engine} in step" in result.stdout
-
-
-def _error_of(factory: Callable[[], Any]) -> str:
-    """What agym itself says about a step with action 9."""
+    """The error is the one that agym raises of such a step."""
+    factory = partial(Misfit, wrong)
     with agym.make(factory, 1, backend="serial") as envs:
         envs.reset()
         with pytest.raises(agym.EnvError) as raised:
             envs.step([9])
     cause = raised.value.__cause__
-    return f"{type(cause).__name__}: {cause}"
+    error = f"{type(cause).__name__}: {cause}"
+    assert f"raised {error} in step" in reproduced(tmp_path, error, factory=factory).stdout
 
 
 # ---------------------------------------------------------------- it comes to the same place
@@ -119,25 +113,17 @@ class Draws(Tally):
         return super().step(action)
 
 
-def test_seed_options_and_actions_come_first(tmp_path: Path) -> None:
-    env = Draws()
-    env.reset(seed=11, options={"length": 77})
-    capsule = a_capsule(
-        factory=Draws, seed=11, options={"length": 77}, error="ValueError: ", actions=[4, 2]
-    )
-    assert f"{[*env.given, 4, 2, 9]}" in rerun(tmp_path, capsule).stdout
-
-
-def test_a_reset_without_a_seed_goes_on_with_its_random_numbers(tmp_path: Path) -> None:
-    env = Draws()
-    env.reset(seed=5)
-    env.reset()
-    rng = env.unwrapped.np_random.bit_generator.state
-    env.reset()
-    capsule = a_capsule(factory=Draws, seed=None, rng=rng, error="ValueError: ", actions=[])
-    result = rerun(tmp_path, capsule)
-    assert result.exit_code == 0, result.output
-    assert f"{[*env.given, 9]}" in result.stdout
+@pytest.mark.parametrize("seeded", [True, False])
+def test_the_start_of_the_episode_and_its_actions_come_first(seeded: bool, tmp_path: Path) -> None:
+    """A reset without a seed goes on with the random numbers of the time."""
+    env, start = Draws(), {"seed": 11, "options": {"length": 77}}
+    if not seeded:
+        env.reset(seed=5)
+        env.reset()
+        start = {"seed": None, "rng": env.unwrapped.np_random.bit_generator.state}
+    env.reset(seed=start["seed"], options=start.get("options"))
+    result = reproduced(tmp_path, "ValueError: ", factory=Draws, actions=[4, 2], **start)
+    assert f"{[*env.given, 4, 2, 9]}" in result.stdout
 
 
 class Resets(Tally):
@@ -159,16 +145,14 @@ class Resets(Tally):
         ("same_step", "step", [1, 1], 1),
     ],
 )
-@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+@each_kind
 def test_a_reset_at_the_end_of_an_episode(
     mode: str, operation: str, actions: list[int], action: Any, on_loop: bool, tmp_path: Path
 ) -> None:
-    capsule = a_capsule(
-        factory=partial(AsyncTally, Resets) if on_loop else Resets, autoreset=mode, actions=actions,
-        operation=operation, action=action, options={"length": 3}, error="ValueError: reset",
+    result = reproduced(
+        tmp_path, "ValueError: reset", factory=partial(AsyncTally, Resets) if on_loop else Resets,
+        autoreset=mode, actions=actions, operation=operation, action=action, options={"length": 3},
     )  # fmt: skip
-    result = rerun(tmp_path, capsule)
-    assert result.exit_code == 0, result.output
     assert "raised ValueError: reset with None, {'length': 3} in reset" in result.stdout
 
 
@@ -180,11 +164,8 @@ def test_a_finished_environment_holds_still(tmp_path: Path) -> None:
 
 def test_environments_of_gymnasiums_own(tmp_path: Path) -> None:
     factory = partial(gymnasium.make, gymnasium.spec("CartPole-v1"), disable_env_checker=True)
-    capsule = a_capsule(
-        factory=factory, actions=[0, 1], action=9, error="AssertionError: 9 (int) invalid"
-    )
-    result = rerun(tmp_path, capsule)
-    assert result.exit_code == 0, result.output
+    error = "AssertionError: 9 (int) invalid"
+    result = reproduced(tmp_path, error, factory=factory, actions=[0, 1])
     assert "gymnasium.make('CartPole-v1', disable_env_checker=True)" in result.stdout
 
 
@@ -209,8 +190,7 @@ LAMBDAS = [lambda: OnLoop(), lambda: AsyncTally(Raises, "step")]
 
 @pytest.mark.parametrize("factory", [OnLoop, *LAMBDAS, partial(OwnLoop, "step")])
 def test_each_kind_gets_the_loop_it_needs(factory: Any, tmp_path: Path) -> None:
-    result = rerun(tmp_path, a_capsule(factory=factory, error="ValueError: boom"))
-    assert result.exit_code == 0, result.output
+    reproduced(tmp_path, "ValueError: boom", factory=factory)
 
 
 # ---------------------------------------------------------------- it does not
@@ -236,18 +216,26 @@ def test_what_is_not_reproduced(change: dict[str, Any], sentence: str, tmp_path:
     assert "The recorded failure:\n\nTraceback ..." in err
 
 
-def test_a_capsule_without_the_first_actions_says_so(tmp_path: Path) -> None:
-    result = rerun(tmp_path, a_capsule(factory=Tally, actions=[], complete=False))
+@pytest.mark.parametrize(
+    ("changes", "sentences"),
+    [
+        (
+            {"factory": Tally, "actions": [], "complete": False},
+            ["lacks the start of the episode", "cannot be reproduced exactly"],
+        ),
+        (
+            {"factory": failing(), "action": Unpicklable("no")},
+            ["the capsule lacks action (can't be pickled"],
+        ),
+    ],
+    ids=["start", "action"],
+)
+def test_what_a_capsule_lacks_is_said(
+    changes: dict[str, Any], sentences: list[str], tmp_path: Path
+) -> None:
+    result = rerun(tmp_path, a_capsule(**changes))
     assert result.exit_code == 3
-    assert "lacks the start of the episode" in result.stderr
-    assert "cannot be reproduced exactly" in result.stderr
-
-
-def test_a_capsule_without_an_action_that_could_not_be_pickled(tmp_path: Path) -> None:
-    capsule = a_capsule(factory=failing(), action=Unpicklable("no"))
-    result = rerun(tmp_path, capsule)
-    assert result.exit_code == 3
-    assert "the capsule lacks action (can't be pickled" in result.stderr
+    assert all(sentence in result.stderr for sentence in sentences)
 
 
 def test_other_versions_are_told(tmp_path: Path) -> None:
@@ -268,12 +256,10 @@ def test_a_factory_that_is_not_there_is_shown_and_refused(tmp_path: Path) -> Non
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b'{"agym_capsule": 1'])
-def test_other_files_are_one_sentence_and_exit_2(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "file.agym").write_bytes(content)
+def test_another_file_is_one_sentence_and_exits_2(tmp_path: Path) -> None:
+    (tmp_path / "file.agym").write_bytes(b"garbage")
     result = CliRunner().invoke(app, ["rerun", str(tmp_path / "file.agym")])
-    assert result.exit_code == 2
-    assert result.stdout == ""
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
 
 
@@ -281,40 +267,25 @@ def test_help_warns_and_tells_the_exit_codes() -> None:
     page = CliRunner().invoke(app, ["rerun", "--help"]).stdout
     assert "Only open capsules you trust" in page
     assert "3: not reproduced" in page
-    assert "agym rerun " in page.partition("Examples:")[2]
 
-
-# ---------------------------------------------------------------- scripts
 
 SCRIPT = """
-    import gymnasium, numpy as np
-    from agym.core.engine.faults.capsule import Capsule, write_capsule
-    from agym.errors import Fault
-    from agym.core.protocol.messages.resets import EpisodeStart
     import beside
+    from agym.core.engine.faults.capsule import write_capsule
+    from tests.support.capsules import a_capsule
+    from tests.support.envs.plain_envs import Tally
 
-    class Own(gymnasium.Env):
-        observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
-        action_space = gymnasium.spaces.Discrete(2)
-
-        def __init__(self, size):
-            self.size = size
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return np.zeros(1, np.float32), {}
-
+    class Own(Tally):
         def step(self, action):
             if action == LIMIT:
-                raise Broken(f"{self.size} {beside.WORD}")
-            return np.zeros(1, np.float32), 0.0, False, False, {}
+                raise Broken(f"{self.length} {beside.WORD}")
+            return super().step(action)
 
     class Broken(Exception):
         pass
 
-    LIMIT = 1
-    fault = Fault(0, "raised", "step", "Broken: 5 words", action=1)
-    capsule = Capsule(fault, EpisodeStart(), "next_step", lambda: Own(size=5))
+    LIMIT = 9
+    capsule = a_capsule(factory=lambda: Own(length=5), error="Broken: 5 words")
     print(write_capsule("faults", capsule))
 """
 
@@ -325,5 +296,5 @@ def test_an_environment_of_a_scripts_own(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     code, shown, err = rerun_apart(tmp_path / out.strip(), folder=Path("/"))
     assert code == 0, err
-    assert "reproduced: environment 0 raised Broken: 5 words in step" in shown
-    assert 'raise Broken(f"{self.size} {beside.WORD}")' in err, "its source is shown"
+    assert "reproduced: environment 3 raised Broken: 5 words in step" in shown
+    assert 'raise Broken(f"{self.length} {beside.WORD}")' in err, "its source is shown"

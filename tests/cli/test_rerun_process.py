@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
-import itertools
 import os
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +14,8 @@ from typing import Any
 import pytest
 
 from agym.core.engine.faults.capsule import write_capsule
+from agym.testing import Script
 from tests.support.capsules import (
-    ENVIRONMENT,
     a_capsule,
     at_terminal,
     failing,
@@ -27,20 +24,21 @@ from tests.support.capsules import (
     rerun_apart,
 )
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.faulty_envs import Exits, Raises
+from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience
 
+each_kind = pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+
+
+def acting(folder: Path, act: str, on_loop: bool = False, **when: Any) -> Callable[[], Any]:
+    """Return a factory of an environment that acts in its third step, the one of the capsule."""
+    script = Script(str(folder))
+    script.set(0, when.pop("operation", "step"), act, **{"after": 2, **when})
+    return script.factories(1, coroutines=on_loop)[0]
+
+
 # ---------------------------------------------------------------- it dies
-
-
-class Dies(Exits):
-    """Is killed by a signal when its action is 9."""
-
-    def step(self, action: Any) -> Any:
-        if action == 9:
-            os.kill(os.getpid(), self._code)
-        return super().step(action)
 
 
 class ReadsNothing(Tally):
@@ -54,91 +52,69 @@ class ReadsNothing(Tally):
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("factory", "code"),
+    ("act", "on_loop", "code"),
     [
-        (ReadsNothing, -signal.SIGSEGV),
-        (partial(Dies, signal.SIGKILL), -signal.SIGKILL),
-        (partial(Dies, signal.SIGABRT), -signal.SIGABRT),
-        (partial(Exits, 7), 7),
-        (partial(AsyncTally, Dies, signal.SIGKILL), -signal.SIGKILL),
+        ("segfault", False, -signal.SIGSEGV), ("kill", False, -signal.SIGKILL),
+        ("abort", False, -signal.SIGABRT), ("exit", False, 3), ("kill", True, -signal.SIGKILL),
     ],
-    ids=["segfault", "kill", "abort", "exit", "coroutine"],
-)
-def test_a_death_is_the_same_death(factory: Any, code: int, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_death_is_the_same_death(act: str, on_loop: bool, code: int, tmp_path: Path) -> None:
+    factory = ReadsNothing if act == "segfault" else acting(tmp_path, act, on_loop)
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="died", error="died"))
     found, out, err = rerun_apart(path)
     assert found == code
     assert "this process is about to die as the worker did" in err
     assert "died (died)" in out, "the table is out before it dies"
-    if code in (-signal.SIGSEGV, -signal.SIGABRT):
+    if act == "segfault":
         assert "test_rerun_process.py" in err.partition("Fatal Python error")[2]
 
 
 def test_a_death_in_the_constructor(tmp_path: Path) -> None:
-    capsule = a_capsule(factory=partial(Exits, 7, True), kind="died", operation="make")
-    assert rerun_apart(write_capsule(tmp_path, capsule))[0] == 7
+    factory = acting(tmp_path, "exit", operation="make", after=0)
+    capsule = a_capsule(factory=factory, kind="died", operation="make")
+    assert rerun_apart(write_capsule(tmp_path, capsule))[0] == 3
 
 
 # ---------------------------------------------------------------- it hangs
 
 
-class Hangs(Tally):
-    """Does not come back when its action is 9."""
+class Ignores(Tally):
+    """Does not come back when its action is 9, whatever is raised in it."""
 
     def __init__(self, how: str) -> None:
         super().__init__(length=100)
         self.how = how
 
     def step(self, action: Any) -> Any:
-        if action == 9:
-            self.hang()
-        return super().step(action)
-
-    def hang(self) -> None:
-        while self.how == "loop":
-            pass
-        while self.how == "deaf":
+        mutex = ctypes.create_string_buffer(64)
+        while action == 9:
             try:
-                time.sleep(3600)
+                time.sleep(3600) if self.how == "deaf" else None
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
             except BaseException:
                 continue
-        if self.how == "foreign":
-            mutex = ctypes.create_string_buffer(64)
-            while True:
-                ctypes.CDLL(None).pthread_mutex_lock(mutex)
-        if self.how == "gil":
-            max(itertools.repeat(0))
-        time.sleep(3600)
-
-
-class AsyncHangs(AsyncTally):
-    """Waits for ever when its action is 9."""
-
-    async def step(self, action: Any) -> Any:
-        if action == 9:
-            await self.hang()
-        return await super().step(action)
-
-    async def hang(self) -> None:
-        await asyncio.Event().wait()
+        return super().step(action)
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    "factory",
+    ("act", "on_loop", "where"),
     [
-        partial(Hangs, "sleep"), partial(Hangs, "loop"), partial(Hangs, "deaf"),
-        partial(Hangs, "foreign"), partial(AsyncTally, Hangs, "sleep"), AsyncHangs,
+        ("wait", False, "block"), ("spin", False, "_act"), ("deaf", False, "step"),
+        ("foreign", False, "step"), ("spin", True, "_act"), ("wait", True, "wait"),
     ],
-    ids=["sleep", "loop", "deaf", "foreign", "blocked-loop", "coroutine"],
 )  # fmt: skip
-def test_a_hang_is_shown_where_it_hangs(factory: Any, tmp_path: Path) -> None:
+def test_a_hang_is_shown_where_it_hangs(
+    act: str, on_loop: bool, where: str, tmp_path: Path
+) -> None:
+    ignores = act in ("deaf", "foreign")
+    factory: Any = partial(Ignores, act) if ignores else acting(tmp_path, act, on_loop)
     capsule = a_capsule(factory=factory, kind="timeout", error="missed its deadline")
     limit = f"{deadline(0.3):.2g}"
     code, out, err = rerun_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
     assert code == 0, err
     assert f"for up to {limit} s" in err
-    assert "in hang" in err
+    assert f"in {where}\n" in err
     assert "_raise_hang" not in err
     sentence = f"reproduced: environment 3 hangs in step, for more than {limit} s"
     assert out.splitlines()[-1] == sentence
@@ -146,11 +122,11 @@ def test_a_hang_is_shown_where_it_hangs(factory: Any, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_hang_that_lets_no_python_run_still_shows_its_stack(tmp_path: Path) -> None:
-    capsule = a_capsule(factory=partial(Hangs, "gil"), kind="timeout", error="missed its deadline")
-    limit = f"{deadline(0.3):.2g}"
-    code, _, err = rerun_apart(write_capsule(tmp_path, capsule), "--timeout", limit)
+    factory = acting(tmp_path, "spin in C")
+    path = write_capsule(tmp_path, a_capsule(factory=factory, kind="timeout", error="missed"))
+    code, _, err = rerun_apart(path, "--timeout", f"{deadline(0.3):.2g}")
     assert code == 1
-    assert "in hang" in err
+    assert "in _act" in err
 
 
 def test_a_hang_that_is_none(tmp_path: Path) -> None:
@@ -167,31 +143,27 @@ def test_a_hang_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
-def test_pdb_stops_where_it_raises(on_loop: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", ["ValueError: boom", "KeyError: 'x'"])
+@each_kind
+def test_pdb_stops_where_it_raises(on_loop: bool, error: str, tmp_path: Path) -> None:
     factory = partial(AsyncTally, Raises, "step") if on_loop else failing()
-    path = write_capsule(tmp_path, a_capsule(factory=factory, error="ValueError: boom"))
+    path = write_capsule(tmp_path, a_capsule(factory=factory, error=error))
     code, out, _ = rerun_apart(path, "--pdb", typed="p ('found', where)\nup\np action + 1\nq\n")
-    assert code == 0
-    assert "reproduced: environment 3 raised ValueError: boom in step" in out
+    assert code == (0 if error == "ValueError: boom" else 3)
     assert "('found', 'step')" in out
     assert "(Pdb) 10\n" in out
 
 
-def test_pdb_stops_where_another_error_is_raised(tmp_path: Path) -> None:
-    path = write_capsule(tmp_path, a_capsule(factory=failing(), error="KeyError: 'x'"))
-    code, out, _ = rerun_apart(path, "--pdb", typed="p ('found', where)\nq\n")
-    assert code == 3
-    assert "('found', 'step')" in out
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("on_loop", [False, True], ids=["gymnasium", "coroutine"])
+@each_kind
 def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
-    factory = partial(AsyncTally, Exits, 7) if on_loop else partial(Exits, 7)
-    path = write_capsule(tmp_path, a_capsule(factory=factory, kind="died", error="exit code 7"))
+    factory = acting(tmp_path, "exit", on_loop, always=True)
+    path = write_capsule(
+        tmp_path, a_capsule(factory=factory, kind="died", error="exit code 3", actions=[])
+    )
+    Script(str(tmp_path)).set(0, "step", "exit", always=True)
     code, out, err = rerun_apart(path, "--pdb", typed="p function.args\ns\nc\n")
-    assert code == 7
+    assert code == 3
     assert "the next line runs the step that died" in err
     assert "(Pdb) (9,)" in out
     assert on_loop or "def step(self, action" in out
@@ -201,12 +173,13 @@ def test_pdb_stops_before_it_dies(on_loop: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("factory", [partial(Hangs, "sleep"), AsyncHangs], ids=["sleep", "async"])
-def test_pdb_stops_where_it_hangs(factory: Any, tmp_path: Path) -> None:
+@each_kind
+def test_pdb_stops_where_it_hangs(on_loop: bool, tmp_path: Path) -> None:
+    factory = acting(tmp_path, "wait", on_loop)
     path = write_capsule(tmp_path, a_capsule(factory=factory, kind="timeout", error="late"))
     code, out, _ = rerun_apart(path, "--pdb", "--timeout", f"{deadline(0.3):.2g}", typed="w\nq\n")
     assert code == 0
-    assert "hang()" in out.partition("(Pdb)")[2]
+    assert "self.gate(" in out.partition("(Pdb)")[2]
     assert "deadline.py" not in out
 
 
@@ -232,38 +205,18 @@ class Slow(Raises):
 
 
 @pytest.mark.full
-def test_a_long_rerun_shows_how_far_it_is(tmp_path: Path) -> None:
-    capsule = a_capsule(factory=partial(Slow, "step"), actions=[1] * 60, error="ValueError: boom")
+@each_kind
+@pytest.mark.parametrize("actions", [60, 2000])
+def test_a_long_rerun_shows_how_far_it_is_and_ctrl_c_stops_it(
+    actions: int, on_loop: bool, tmp_path: Path
+) -> None:
+    factory = partial(AsyncTally, Slow, "step") if on_loop else partial(Slow, "step")
+    capsule = a_capsule(factory=factory, actions=[1] * actions, error="ValueError: boom")
     with at_terminal(write_capsule(tmp_path, capsule)) as (process, terminal):
-        read_until(terminal, b"/60")
-        read_until(terminal, b"reproduced: ")
-        assert process.wait(timeout=patience(6)) == 0
-
-
-@pytest.mark.full
-def test_ctrl_c_stops_it(tmp_path: Path) -> None:
-    factory = partial(Slow, "step")
-    for made in (factory, partial(AsyncTally, Slow, "step")):
-        capsule = a_capsule(factory=made, actions=[1] * 2000, error="ValueError: boom")
-        path = write_capsule(tmp_path, capsule)
-        code = (
-            "import agym.cli.rerun, sys\n"
-            "from agym.cli.app import app\n"
-            "agym.cli.rerun._Reporter.after_step = lambda *_: print('stepping', flush=True)\n"
-            f"app(['rerun', {str(path)!r}])"
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=ENVIRONMENT,
-        )  # fmt: skip
-        try:
-            assert process.stdout is not None
-            assert "stepping\n" in process.stdout  # reads until there is such a line, or the end
+        read_until(terminal, f"/{actions}".encode())
+        if actions == 60:
+            read_until(terminal, b"reproduced: ")
+        else:
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=patience(6))
-        finally:
-            process.kill()
-            process.wait()
-        assert process.returncode == 130, err
-        assert err.rstrip().endswith("stopped")
-        assert "Traceback" not in err
+            assert b"Traceback" not in read_until(terminal, b"stopped")
+        assert process.wait(timeout=patience(6)) == (0 if actions == 60 else 130)

@@ -101,7 +101,9 @@ def at_terminal(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[by
         os.close(terminal)
 
 
-def read_until(terminal: int, wanted: bytes) -> None:
+def read_until(terminal: int, wanted: bytes) -> bytes:
+    """Read up to what is wanted; return all that was read."""
     seen = b""
     while wanted not in seen:
         seen += os.read(terminal, 1000)
+    return seen

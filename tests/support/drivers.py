@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import Callable, Iterator
@@ -129,6 +130,32 @@ def played(api: str, *args: Any, **options: Any) -> Iterator[Player]:
     """Open environments behind either API, which give arrays and can be let through gates."""
     with opened(api, *args, **{"output": "array", **options}) as envs:
         yield Player(envs, None) if api == "sync" else envs
+
+
+@contextmanager
+def attached(envs: Any, attach: Callable[[Any], Any]) -> Iterator[Any]:
+    """Attach something to environments of :func:`opened`, by ``with`` or ``async with``."""
+    if not isinstance(envs, Player):
+        with attach(envs) as thing:
+            yield thing
+        return
+    assert envs.runner is not None
+    stack = contextlib.AsyncExitStack()
+
+    async def enter() -> Any:
+        return await stack.enter_async_context(attach(envs.envs))
+
+    thing = envs.runner.run(enter())
+    try:
+        yield thing
+    except BaseException as error:
+        envs.runner.run(_exit(stack, error))
+        raise
+    envs.runner.run(stack.aclose())
+
+
+async def _exit(stack: contextlib.AsyncExitStack, error: BaseException) -> None:
+    await stack.__aexit__(type(error), error, error.__traceback__)
 
 
 def rows(batch: agym.Batch) -> list[list[float]]:

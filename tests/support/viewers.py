@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -11,21 +10,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import uvloop
 from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
 import agym
+from tests.support.drivers import attached, opened
 from tests.support.insides import hub_of, is_held
 from tests.support.patience import patience
 
 __all__ = [
     "Look", "Picture", "Stepping", "looking", "once_held", "started", "stepping", "until",
+    "viewing",
 ]  # fmt: skip
 
 
@@ -49,10 +50,9 @@ class Stepping:
         self.error: BaseException | None = None
         self._over = threading.Event()
         self._ready = threading.Event()
-        self._make = envs, {"autoreset": "next_step", "output": "array", **options}
-        self._watch = watch
-        target = self._sync if api == "sync" else self._async
-        self._thread = threading.Thread(target=target, daemon=True)
+        self._factories, self._watch = envs, watch
+        self._options = {"autoreset": "next_step", "output": "array", **options}
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def begin(self) -> None:
         """Start, and wait for the page."""
@@ -61,36 +61,15 @@ class Stepping:
         if self.error is not None:
             raise self.error
 
-    def _sync(self) -> None:
+    def _run(self) -> None:
         try:
-            factories, options = self._make
-            with agym.make(factories, **options) as self.envs:
+            with opened(self.api, self._factories, **self._options) as self.envs:
                 self.envs.reset(seed=0)
-                with agym.watch(self.envs, **self._watch) as self.page:
+                with attached(self.envs, partial(agym.watch, **self._watch)) as self.page:
                     self._ready.set()
                     while not self._over.is_set():
                         self.envs.step(np.zeros(len(self.envs), int))
                         self.rounds += 1
-        except BaseException as error:
-            self.error = error
-        finally:
-            self._ready.set()
-
-    def _async(self) -> None:
-        async def run() -> None:
-            factories, options = self._make
-            async with agym.make_async(factories, **options) as self.envs:
-                await self.envs.reset(seed=0)
-                async with agym.watch(self.envs, **self._watch) as self.page:
-                    self._ready.set()
-                    while not self._over.is_set():
-                        await self.envs.step(np.zeros(len(self.envs), int))
-                        self.rounds += 1
-                        await asyncio.sleep(0)
-
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(run())
         except BaseException as error:
             self.error = error
         finally:
@@ -158,7 +137,7 @@ def started(*words: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[s
         stdout=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
     ) as process:
         assert process.stdout is not None
         try:
@@ -215,3 +194,13 @@ def looking(url: str) -> Iterator[Look]:
     address = url.replace("http://", "ws://").replace("/?", "/live?")
     with connect(address, max_size=None, ping_interval=None, open_timeout=patience()) as socket:
         yield Look(socket)
+
+
+@contextmanager
+def viewing(
+    api: str, envs: Any, watch: dict[str, Any] | None = None, **options: Any
+) -> Iterator[tuple[Stepping, Look]]:
+    """Step environments whose page somebody looks at."""
+    options = {"backend": "serial", **options}
+    with stepping(api, envs, watch, **options) as run, looking(run.page.url) as look:
+        yield run, look

@@ -108,9 +108,14 @@ def test_an_episode_under_way_is_left_out(setup: dict[str, Any], mode: str) -> N
 
 
 @each_mode
-def test_the_first_episode_counts_from_the_first_step_on(mode: str) -> None:
-    with agym.make([Steady] * 3, autoreset=mode) as envs:
-        envs.reset(seed=0)
+@pytest.mark.parametrize("env", [Steady, reporting])
+def test_an_episode_that_was_seen_from_its_start_counts(env: Any, mode: str) -> None:
+    """Also where the environment itself has seen all of it, and reports it."""
+    with agym.make([env] * 3, autoreset=mode) as envs:
+        if env is reporting:
+            staggered(envs)
+        else:
+            envs.reset(seed=0)
         with counting(envs) as log:
             for _ in range(LENGTH):
                 envs.step([0] * 3)
@@ -140,38 +145,27 @@ def test_an_episode_from_a_snapshot_is_left_out(setup: dict[str, Any], mode: str
             log.check(least=3)
 
 
-@each_mode
-def test_what_an_environment_reports_counts(mode: str) -> None:
-    """It has seen all of its episode."""
-    with agym.make([reporting] * 3, autoreset=mode) as envs:
-        staggered(envs)
-        with counting(envs) as log:
-            for _ in range(LENGTH):
-                envs.step([0] * 3)
-        log.check(least=3)
-
-
 @pytest.mark.once
 @each_mode
-@pytest.mark.parametrize("action", [RAISE, WAIT])
-def test_results_that_nobody_got_are_missing(mode: str, action: int) -> None:
+@pytest.mark.parametrize(
+    ("action", "on_fault"), [(RAISE, "raise"), (WAIT, "raise"), (RAISE, "restart")]
+)
+def test_results_that_nobody_got_are_missing(mode: str, action: int, on_fault: Any) -> None:
     """Where one environment raises or is late, the others have made their step too."""
-    options: dict[str, Any] = {"backend": FORK, "workers": 3, "autoreset": mode}
-    if action == WAIT:
-        options["timeout"] = 2.0
-    faults = (4, 9, 10, 23) if action == RAISE else (9,)
-    with agym.make([Steady] * 3, **options) as envs:
+    timeout = 2.0 if action == WAIT else None
+    options = {"backend": FORK, "workers": 3, "autoreset": mode, "timeout": timeout}
+    faults = (4, 9, 10, 23) if on_fault == "raise" and action == RAISE else (9,)
+    with agym.make([Steady] * 3, on_fault=on_fault, **options) as envs:
         envs.reset(seed=0)
         with counting(envs) as log:
             for t in range(60):
-                if t in faults:
-                    with pytest.raises(agym.AgymError):
-                        envs.step([action, 0, 0])
+                try:
+                    envs.step([action if t in faults else 0, 0, 0])
+                except agym.AgymError:
+                    assert t in faults
                     with suppress(agym.AgymError):
                         envs.restart([0])
                     envs.reset(env_ids=[0])
-                else:
-                    envs.step([0] * 3)
                 if mode == "disabled" and t % 20 == 19:
                     envs.reset()
         log.check(least=3)

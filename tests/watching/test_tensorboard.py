@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,23 @@ import numpy as np
 import pytest
 
 import agym
-from tests.support.drivers import APIS, FORKED, SERIAL, SETUPS, Setup, everywhere, opened
+from agym.watching.live.metrics import Metrics
+from tests.support.drivers import (
+    APIS,
+    SERIAL,
+    SETUPS,
+    Setup,
+    attached,
+    each_mode,
+    everywhere,
+    opened,
+)
 from tests.support.insides import engine_of
 from tests.support.patience import patience
 from tests.watching.video.test_recording import SHAPE, counters
 
 boards = pytest.importorskip("tensorboardX", reason="the extra tensorboard brings it")
 events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-
-MODES = ["next_step", "same_step", "disabled"]
 
 
 def read(folder: Path) -> Any:
@@ -61,6 +68,7 @@ class Alone:
         self.over = [False] * len(self.envs)
         self.mode, self.step_count = mode, step
         self.points: list[tuple[int, float, float]] = []
+        self.returns: list[float] = []
 
     def reset(self, seed: int | None, ids: Any) -> None:
         for i in ids:
@@ -85,15 +93,17 @@ class Alone:
                     self.over[i] = True
         if ended:
             returns, lengths = ([episode[key] for episode in ended] for key in "rl")
+            self.returns += returns
             self.points.append((self.step_count, np.mean(returns), np.mean(lengths)))
 
 
 @pytest.mark.parametrize("stats", [False, True], ids=["counted", "told"])
-@pytest.mark.parametrize("mode", MODES)
+@each_mode
 @pytest.mark.parametrize("setup", SETUPS)
 def test_points_are_those_of_gymnasiums_statistics(
     setup: dict[str, Any], mode: str, stats: bool, tmp_path: Path
 ) -> None:
+    """So are the returns of the live page."""
     alone = Alone(mode, step=5)
     random = np.random.default_rng(0)
     writer = boards.SummaryWriter(str(tmp_path))
@@ -101,6 +111,8 @@ def test_points_are_those_of_gymnasiums_statistics(
         agym.make(SWINGS, autoreset=mode, episode_stats=stats, **setup) as envs,
         agym.tensorboard(envs, writer, every=1, step=5, prefix="run/") as log,
     ):
+        metrics = Metrics(envs.tap)
+        engine_of(envs).hooks.add(metrics)
         envs.reset(seed=3)
         alone.reset(3, range(3))
         for k in range(60):
@@ -111,7 +123,13 @@ def test_points_are_those_of_gymnasiums_statistics(
             envs.step(actions)
             alone.step(actions)
         assert log.step == alone.step_count
+        numbers = metrics.read()
+        engine_of(envs).hooks.remove(metrics)
     writer.close()
+    assert sorted(value for _, value in numbers["returns"]) == pytest.approx(sorted(alone.returns))
+    assert numbers["ended"] == len(alone.returns)
+    assert numbers["mean"] == pytest.approx(np.mean(alone.returns))
+    assert numbers["steps"] == sum(row[0] for row in numbers["envs"]) > 0
     returns, lengths = (scalars(tmp_path, f"run/episodes/{name}") for name in ("return", "length"))
     assert len({value for _, value in returns}) > 8
     assert returns == [(step, np.float32(value)) for step, value, _ in alone.points]
@@ -120,53 +138,16 @@ def test_points_are_those_of_gymnasiums_statistics(
     assert ended[-1][0] == alone.step_count
 
 
-@pytest.mark.parametrize("how", ["handles", "send", "group", "gymnasium", "stable_baselines3"])
-def test_whatever_call_steps_them(how: str, tmp_path: Path) -> None:
-    if how in ("gymnasium", "stable_baselines3"):
-        if how == "gymnasium":
-            envs: Any = agym.make_vec([short] * 4, backend="serial")
-        else:
-            pytest.importorskip("stable_baselines3", reason="the extra sb3 brings it")
-            envs = agym.sb3.AgymVecEnv([short] * 4, backend="serial")
-    else:
-        envs = agym.make([short] * 4, autoreset="next_step", **FORKED, workers=2)
-    envs.reset()
-    played = envs.split(2)[1] if how == "group" else envs
-    with agym.tensorboard(played, tmp_path, every=1):
-        for _ in range(30):
-            if how == "handles":
-                for env in envs:
-                    env.step(0)
-            elif how == "send":
-                envs.send([0] * 4)
-                envs.recv(min_envs=4)
-            else:
-                envs.step(np.zeros(4, np.int64))
-    envs.close()
-    counts = sum(count for _, count in scalars(tmp_path, "episodes/ended"))
-    assert counts in (range(4, 7) if how == "group" else range(8, 14))
-    assert all(8 <= value <= 9 for _, value in scalars(tmp_path, "episodes/length"))
-
-
 @pytest.mark.parametrize("api", APIS)
 @everywhere
 def test_clips_show_their_steps(setup: Setup, api: str, tmp_path: Path) -> None:
     """Two rounds of every five, decoded again."""
+    clip = {"video_every": 10, "video_length": 2, "fps": 10, "scale": 1}
     with opened(api, counters(setup), **setup.options) as envs:
         envs.reset()
-        options: dict[str, Any] = {"video_every": 10, "video_length": 2, "fps": 10, "scale": 1}
-        if api == "sync":
-            with agym.tensorboard(envs, tmp_path, **options):
-                for _ in range(6):
-                    envs.step([0, 0])
-        else:
-
-            async def play() -> None:
-                async with agym.tensorboard(envs.envs, tmp_path, **options):
-                    for _ in range(6):
-                        await envs.envs.step([0, 0])
-
-            envs.runner.run(play())
+        with attached(envs, partial(agym.tensorboard, writer=tmp_path, **clip)):
+            for _ in range(6):
+                envs.step([0, 0])
     clips = read(tmp_path).Images("envs/video")
     assert [clip.step for clip in clips] == [0, 10]
     assert [steps_of(clip.encoded_image_string) for clip in clips] == [[0, 1], [5, 6]]
@@ -184,11 +165,11 @@ def test_clips_are_written_by_either_librarys_writer(
     with agym.make(counters(SERIAL), backend="serial") as envs:
         envs.reset()
         with agym.tensorboard(envs, writer, video_every=10, video_length=2, scale=1):
-            for _ in range(6):
+            for _ in range(3):
                 envs.step([0, 0])
     writer.close()
-    clips = read(tmp_path).Images("envs/video")
-    assert [steps_of(clip.encoded_image_string) for clip in clips] == [[0, 1], [5, 6]]
+    (clip,) = read(tmp_path).Images("envs/video")
+    assert steps_of(clip.encoded_image_string) == [0, 1]
 
 
 def steps_of(gif: bytes) -> list[int]:
@@ -263,46 +244,16 @@ def test_other_writers_get_videos_as_tensors(module: str, monkeypatch: pytest.Mo
     assert clip[0, :, 0, 5, 5].tolist() == [0, 20, 40]
 
 
-def test_an_episode_that_a_fault_cut_off_is_no_episode(tmp_path: Path) -> None:
-    policy = agym.FaultPolicy("restart", max_restarts=99)
-    options: dict[str, Any] = {"on_fault": policy, "autoreset": "next_step"}
-    with agym.make([short] * 2, **FORKED, workers=2, **options) as envs:
-        envs.reset(seed=0)
-        with (
-            agym.chaos(envs, error=0.1, seed=1) as chaos,
-            agym.tensorboard(envs, tmp_path, every=1),
-        ):
-            for _ in range(60):
-                envs.step([0, 0])
-    assert chaos.injected["error"] > 3
-    lengths = [value for _, value in scalars(tmp_path, "episodes/length")]
-    assert lengths
-    assert min(lengths) >= 8
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_what_was_there_is_written_when_the_block_raises(api: str, tmp_path: Path) -> None:
+    attach = partial(agym.tensorboard, writer=tmp_path)
     with opened(api, [short] * 2, backend="serial", autoreset="same_step") as envs:
         envs.reset(seed=0)
-        with pytest.raises(ZeroDivisionError):  # noqa: PT012
-            if api == "sync":
-                with agym.tensorboard(envs, tmp_path):
-                    for _ in range(10):
-                        envs.step([0, 0])
-                    raise ZeroDivisionError
-            else:
-                envs.runner.run(fail(envs.envs, tmp_path))
-        envs.step([0, 0])
-        api_of = envs if api == "sync" else envs.envs
-        assert not engine_of(api_of).hooks.all
+        with pytest.raises(ZeroDivisionError), attached(envs, attach):  # noqa: PT012
+            for _ in range(10):
+                envs.step([0, 0])
+            raise ZeroDivisionError
     assert [count for _, count in scalars(tmp_path, "episodes/ended")] == [2.0]
-
-
-async def fail(envs: Any, folder: Path) -> None:
-    async with agym.tensorboard(envs, folder):
-        for _ in range(10):
-            await envs.step([0, 0])
-        raise ZeroDivisionError
 
 
 def test_what_writing_raises_is_told_at_the_end() -> None:
@@ -320,38 +271,17 @@ def test_what_writing_raises_is_told_at_the_end() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"every": 0}, "every"),
-        ({"step": -1}, "step"),
-        ({"env_ids": [2]}, "env_ids"),
-        ({"video_every": 0}, "video_every"),
-        ({"video_every": 9}, "render_mode"),
+        ({"every": 0}, "every"), ({"step": -1}, "step"), ({"env_ids": [2]}, "env_ids"),
+        ({"video_every": 0}, "video_every"), ({"video_every": 9}, "render_mode"),
         ({"writer": object()}, "add_scalar"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    options = {"writer": tmp_path, **options}
     with agym.make([short] * 2, backend="serial") as envs:
         with pytest.raises(agym.UsageError, match=words):
-            agym.tensorboard(envs, options.pop("writer"), **options)
+            agym.tensorboard(envs, **{"writer": tmp_path, **options})
         assert not engine_of(envs).hooks.all
-    with pytest.raises(agym.ClosedError):
-        agym.tensorboard(envs, tmp_path)
-    with pytest.raises(agym.UsageError, match="agym runs"):
-        agym.tensorboard(object(), tmp_path)
     assert not [*tmp_path.iterdir()]
-
-
-async def test_each_api_has_its_own_kind_of_block(tmp_path: Path) -> None:
-    blocks: Callable[[Any], Any] = partial(agym.tensorboard, writer=Sink())
-    async with agym.make_async([short] * 2, backend="serial") as envs:
-        with pytest.raises(agym.UsageError, match="async with"), blocks(envs):
-            pass
-    with (
-        agym.make([short] * 2, backend="serial") as other,
-        pytest.raises(agym.UsageError, match="without asyncio"),
-    ):
-        async with blocks(other):
-            pass
 
 
 def test_tensorboard_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
+from socketserver import TCPServer
 from typing import Any, Self
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -110,23 +112,20 @@ class ScriptedServer:
 
     def asked(self, count: int) -> None:
         """Wait until so many questions have come."""
-
-        async def wait() -> None:
-            async with self._changed:
-                await self._changed.wait_for(lambda: len(self.questions) >= count)
-
-        asyncio.run_coroutine_threadsafe(wait(), self._loop).result(patience())
+        self._wait_for(lambda: len(self.questions) >= count)
 
     def no_session(self) -> bool:
         """Wait until there is none, and say whether that was in time."""
+        self.let_go()
+        self._wait_for(lambda: not self.open)
+        return not self.open
 
+    def _wait_for(self, condition: Callable[[], bool]) -> None:
         async def wait() -> None:
             async with self._changed:
-                await self._changed.wait_for(lambda: not self.open)
+                await self._changed.wait_for(condition)
 
-        self.let_go()
         asyncio.run_coroutine_threadsafe(wait(), self._loop).result(patience())
-        return not self.open
 
     def end_sessions(self) -> None:
         """End all sessions, as a server does with idle ones, and wait until they are closed."""
@@ -230,3 +229,16 @@ def _result(value: Any, data: dict[str, Any], steps: int) -> dict[str, Any]:
         "done": bool(data.get("done")),
         "metadata": {"steps": steps, **data.get("metadata", {})},
     }
+
+
+@contextmanager
+def in_thread(server: TCPServer) -> Iterator[str]:
+    """Run a server of the standard library in a thread; gives its address."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join(patience())

@@ -6,16 +6,21 @@ import asyncio
 import json
 import random
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+import socketserver
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pytest
 
 import agym
 from agym.agents.openenv.client import openenv
-from tests.agents.openenv.scripted_server import ANSWERS, GARBAGE, MISDEEDS, ScriptedServer
+from tests.agents.openenv.scripted_server import (
+    ANSWERS,
+    GARBAGE,
+    MISDEEDS,
+    ScriptedServer,
+    in_thread,
+)
 from tests.support.patience import deadline, patience
 
 
@@ -175,33 +180,20 @@ async def test_a_session_that_ends_is_a_fault_only_within_an_episode(
         assert "idle" in str(error)
 
 
-@contextmanager
-def listening(answer: bytes | None) -> Iterator[str]:
+def listening(answer: bytes | None) -> AbstractContextManager[str]:
     """The address of something that is no OpenEnv server: it says ``answer``, or nothing."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection, suppress(OSError):
-                    connection.settimeout(patience())
-                    connection.recv(65536)
-                    if answer is not None:
-                        connection.sendall(answer)
-                    else:
-                        connection.recv(1)
+    class Says(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.settimeout(patience())
+            with suppress(OSError):
+                self.request.recv(65536)
+                if answer is None:
+                    self.request.recv(1)
+                else:
+                    self.request.sendall(answer)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            listener.close()
-            thread.join(patience())
+    return in_thread(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says))
 
 
 def http(status: str, body: str, *headers: str) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 
 import agym
 from agym.agents.openenv.client import openenv
+from tests.agents.openenv.scripted_server import in_thread
 from tests.support.patience import deadline, patience
 
 # What a step is answered with instead of its echo: a status, headers and a body.
@@ -22,16 +23,13 @@ class Server(ThreadingHTTPServer):
     """A server that echoes a step's value; ``answers`` are given first."""
 
     daemon_threads = False
+    url: str
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: list[Answer | str] = []
         self.requests: list[tuple[str, Any]] = []
         self.gate = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -71,15 +69,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield running
-        finally:
-            running.gate.set()
-            running.shutdown()
-            thread.join(patience())
+    server = Server()
+    with in_thread(server) as server.url:
+        yield server
+        server.gate.set()
 
 
 async def test_reset_step_and_state(server: Server) -> None:

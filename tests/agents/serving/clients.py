@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import time
 from collections.abc import AsyncIterator
@@ -10,11 +11,13 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import gymnasium
+import httpx2
 import numpy as np
 from gymnasium import spaces
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+import agym
 from agym.agents.openenv.wire import BINARY, decode, encode
 from agym.agents.serving.serve import Server
 from tests.support.patience import patience
@@ -49,6 +52,13 @@ class Told(gymnasium.Env[Any, Any]):
         return self.observe(), float(self.steps), action == END, False, {"pid": os.getpid()}
 
 
+class Mute:
+    """An object without a form in JSON, whose text raises."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 class Parrot:
     """A coroutine environment of texts; it waits when it is told to."""
 
@@ -59,7 +69,7 @@ class Parrot:
 
     async def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         await asyncio.sleep(action.get("wait", 0))
-        info = {"odd": object(), "pair": np.ones(2, complex)}
+        info = {"mute": Mute(), "pair": np.ones(2, complex)}
         return {"said": action["say"]}, 1.0, False, False, info
 
     async def close(self) -> None:
@@ -122,6 +132,20 @@ async def session(server: Server, *, binary: bool = False) -> AsyncIterator[Clie
         yield Client(socket, binary=binary)
 
 
+@asynccontextmanager
+async def playing(
+    env: Any = Told, num_envs: int = 1, *, binary: bool = False, **options: Any
+) -> AsyncIterator[tuple[Server, Client]]:
+    """Serve environments, and open a session whose first episode has started."""
+    backend = "asyncio" if inspect.iscoroutinefunction(env.step) else "thread"
+    async with (
+        agym.serve(env, num_envs, **{"backend": backend, **options}) as server,
+        session(server, binary=binary) as client,
+    ):
+        await client.reset()
+        yield server, client
+
+
 async def until_a_place_is_free(server: Server) -> None:
     """Come again as long as the server is full."""
     async with asyncio.timeout(patience(20)):
@@ -138,3 +162,21 @@ async def settled(server: Server, sessions: int) -> None:
     async with asyncio.timeout(patience(5)):
         while server.sessions != sessions:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def still_serves(server: Server) -> None:
+    """Check that a server whose sessions have ended serves others."""
+    await settled(server, 0)
+    async with session(server) as client:
+        await client.reset()
+        await client.step(COUNT)
+
+
+async def request(
+    server: Any, method: str, path: str, content: Any = None, **headers: str
+) -> tuple[int, Any, Any]:
+    async with httpx2.AsyncClient(trust_env=False, timeout=patience(10)) as client:
+        response = await client.request(
+            method, server.url + path, json=content, headers={**headers_of(server), **headers}
+        )
+    return response.status_code, response.headers, response.json()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import os
 import signal
-import subprocess
-import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx2
-import numpy as np
 import pytest
 from rich.console import Console
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -29,16 +26,17 @@ from tests.agents.serving.clients import (
     Parrot,
     Told,
     code_of,
-    headers_of,
+    playing,
+    request,
     session,
-    settled,
-    until_a_place_is_free,
+    still_serves,
 )
 from tests.support.patience import patience
+from tests.support.viewers import started
 
 
 async def test_a_session_plays_episodes() -> None:
-    async with agym.serve(Told, 2) as server, session(server) as client:
+    async with playing(num_envs=2) as (_, client):
         data = await client.reset(seed=3, episode_id="mine", options={"level": 2}, split="test")
         assert data["observation"] == {"value": [0.0, 0.5]}
         assert (data["reward"], data["done"]) == (None, False)
@@ -58,32 +56,14 @@ async def test_a_session_plays_episodes() -> None:
         assert (await client.ask("state"))["data"]["step_count"] == 0
 
 
-async def test_binary_frames_say_the_same() -> None:
-    async with (
-        agym.serve(Told, 2) as server,
-        session(server) as text,
-        session(server, binary=True) as client,
-    ):
-        for data in (await client.reset(seed=1), await client.step(np.int64(COUNT))):
-            assert data["observation"].dtype == np.float32
-        await text.reset(seed=1)
-        said = await text.step(COUNT)
-        assert said["observation"]["value"] == data["observation"].tolist()
-        assert (said["reward"], said["done"]) == (data["reward"], data["done"])
-        assert await client.code("step", 9) == "VALIDATION_ERROR"
-
-
 async def test_coroutine_environments_take_and_give_objects() -> None:
-    async with agym.serve(Parrot, 2) as server, session(server) as client:
-        await client.reset()
-        data = (await client.ask("step", {"say": "hello"}))["data"]
-        assert data["observation"] == {"said": "hello"}
-        first = data["metadata"]["info"]  # what cannot be sent is its text
-        _, _, data = await request(server, "POST", "/step", {"action": {"say": "hello"}})
-        assert data["observation"] == {"said": "hello"}
-        for info in (first, data["metadata"]["info"]):
-            assert "object" in info["odd"]
-            assert info["pair"] == "[1.+0.j 1.+0.j]"
+    """What has no form in JSON is sent as its text, or as the name of its type."""
+    async with playing(Parrot, 2) as (server, client):
+        over_websocket = (await client.ask("step", {"say": "hello"}))["data"]
+        _, _, over_http = await request(server, "POST", "/step", {"action": {"say": "hello"}})
+        for data in (over_websocket, over_http):
+            assert data["observation"] == {"said": "hello"}
+            assert data["metadata"]["info"] == {"mute": "<Mute>", "pair": "[1.+0.j 1.+0.j]"}
 
 
 async def test_sessions_step_at_the_same_time_and_apart() -> None:
@@ -131,99 +111,48 @@ async def test_wrong_messages_get_an_error_and_the_session_goes_on(
 
 
 async def test_a_full_house_says_when_to_come_again() -> None:
-    async with agym.serve(Told, 1, backend="thread") as server:
-        async with session(server) as client:
-            await client.reset()
-            async with session(server) as late:
-                answer = await late.receive()
-                assert code_of(answer) == "CAPACITY_REACHED"
-                assert answer["data"]["retry_after"] >= 1
-                assert answer["data"]["active_sessions"] == answer["data"]["max_sessions"] == 1
-                with pytest.raises(ConnectionClosed):
-                    await late.socket.recv()
-            status, headers, _ = await request(server, "POST", "/reset", {})
-            assert status == 503
-            assert int(headers["Retry-After"]) >= 1
-            await client.step(COUNT)
-        await settled(server, 0)
-        async with session(server) as client:
-            await client.reset()
+    async with playing() as (server, client):
+        async with session(server) as late:
+            answer = await late.receive()
+            assert code_of(answer) == "CAPACITY_REACHED"
+            assert answer["data"]["retry_after"] >= 1
+            assert answer["data"]["active_sessions"] == answer["data"]["max_sessions"] == 1
+            with pytest.raises(ConnectionClosed):
+                await late.socket.recv()
+        status, headers, _ = await request(server, "POST", "/reset", {})
+        assert status == 503
+        assert int(headers["Retry-After"]) >= 1
         assert server.stats().refused == 2
+        await client.step(COUNT)
 
 
 async def test_sessions_are_dealt_evenly_to_workers() -> None:
-    async with agym.serve(Told, 8, backend="process", workers=2) as server:
-        async with session(server) as one, session(server) as two:
+    async with playing(num_envs=8, backend="process", workers=2) as (server, one):
+        async with session(server) as two:
             pids = {(await each.reset())["metadata"]["info"]["pid"] for each in (one, two)}
         assert len(pids) == 2
 
 
 async def test_an_idle_session_ends_and_gives_its_place_back() -> None:
     limits = agym.ServerLimits(idle_timeout=0.2)
-    async with (
-        agym.serve(Told, 1, backend="thread", limits=limits) as server,
-        session(server) as client,
-    ):
-        await client.reset()
+    async with playing(limits=limits) as (server, client):
         assert code_of(await client.receive()) == "SESSION_ERROR"
-        await settled(server, 0)
-        async with session(server) as after:
-            await after.reset()
+        await still_serves(server)
 
 
 async def test_a_long_step_is_not_idle() -> None:
-    limits = agym.ServerLimits(idle_timeout=0.2)
-    async with (
-        agym.serve(Parrot, 1, backend="asyncio", limits=limits) as server,
-        session(server) as client,
-    ):
-        await client.reset()
+    async with playing(Parrot, limits=agym.ServerLimits(idle_timeout=0.2)) as (_, client):
         answer = await client.ask("step", {"say": "late", "wait": 1})
         assert answer["data"]["observation"] == {"said": "late"}
 
 
-async def test_a_client_that_leaves_in_a_step_gives_its_place_back() -> None:
-    async with agym.serve(Parrot, 1, backend="asyncio") as server:
-        async with session(server) as client:
-            await client.reset()
-            await client.socket.send('{"type": "step", "data": {"say": "late", "wait": 0.5}}')
-            client.socket.transport.abort()
-        await until_a_place_is_free(server)
-        async with session(server) as after:
-            await after.reset()
-            answer = await after.ask("step", {"say": "mine"})
-            assert answer["data"]["observation"] == {"said": "mine"}
-
-
-async def test_close_ends_a_session() -> None:
-    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
-        await client.socket.send('{"type": "close"}')
-        with pytest.raises(ConnectionClosed):
-            await client.socket.recv()
-        await settled(server, 0)
-
-
 async def test_a_fast_client_is_slowed_down() -> None:
-    limits = agym.ServerLimits(messages_per_second=20)
     loop = asyncio.get_running_loop()
-    async with (
-        agym.serve(Told, 1, backend="thread", limits=limits) as server,
-        session(server) as client,
-    ):
+    async with playing(limits=agym.ServerLimits(messages_per_second=20)) as (_, client):
         begun = loop.time()
         for _ in range(30):
             await client.ask("state")
         assert loop.time() - begun >= 0.4  # 20 at once, 10 at 20 per second
-
-
-async def request(
-    server: Any, method: str, path: str, content: Any = None, **headers: str
-) -> tuple[int, Any, Any]:
-    async with httpx2.AsyncClient(trust_env=False, timeout=patience(10)) as client:
-        response = await client.request(
-            method, server.url + path, json=content, headers={**headers_of(server), **headers}
-        )
-    return response.status_code, response.headers, response.json()
 
 
 async def test_endpoints() -> None:
@@ -238,41 +167,47 @@ async def test_endpoints() -> None:
         assert (status, data["observation"]) == (200, {"value": [0.0, 0.5]})
         status, _, data = await request(server, "POST", "/step", {"action": {"value": COUNT}})
         assert (status, data["reward"]) == (200, 1.0)
-        for method, path, content, wanted in (
-            ("POST", "/step", {"action": {"value": 9}}, 422),
-            ("POST", "/step", {}, 422),
-            ("POST", "/reset", [1], 422),
-            ("GET", "/reset", None, 405),
-            ("GET", "/elsewhere", None, 404),
-            ("GET", "/ws", None, 426),
-        ):
-            assert (await request(server, method, path, content))[0] == wanted
 
 
-async def test_only_who_has_the_token_may_ask() -> None:
-    async with agym.serve(Told, 2, backend="thread", token="secret") as server:
-        assert (await request(server, "GET", "/schema"))[0] == 200
-        assert (await request(server, "GET", "/schema", Authorization="Bearer wrong"))[0] == 401
-        assert (await request(server, "GET", "/schema?token=secret", Authorization=""))[0] == 200
-        assert (await request(server, "GET", "/schema?token=wrong", Authorization=""))[0] == 401
+NO_TOKEN = {"Authorization": ""}
+
+
+@pytest.mark.parametrize(
+    ("token", "call", "content", "headers", "status"),
+    [
+        ("secret", "POST /step", {"action": {"value": 9}}, {}, 422),
+        ("secret", "POST /step", {}, {}, 422), ("secret", "POST /reset", [1], {}, 422),
+        ("secret", "GET /reset", None, {}, 405), ("secret", "GET /elsewhere", None, {}, 404),
+        ("secret", "GET /ws", None, {}, 426), ("secret", "GET /schema", None, {}, 200),
+        # Who has no token has no access.
+        ("secret", "GET /schema", None, {"Authorization": "Bearer wrong"}, 401),
+        ("secret", "GET /schema?token=secret", None, NO_TOKEN, 200),
+        ("secret", "GET /schema?token=wrong", None, NO_TOKEN, 401),
+        ("secret", "GET /health", None, NO_TOKEN, 200),
+        # Pages of other sites have no access.
+        (False, "GET /schema", None, {}, 200),
+        (False, "GET /schema", None, {"Origin": "http://evil.example"}, 403),
+        (False, "GET /schema", None, {"Host": "evil.example"}, 403),
+        (False, "GET /schema", None, {"Host": "127.0.0.1", "Origin": "http://127.0.0.1"}, 200),
+    ],
+)  # fmt: skip
+async def test_who_may_ask_for_what(
+    token: Any, call: str, content: Any, headers: dict[str, str], status: int
+) -> None:
+    async with agym.serve(Told, 1, backend="thread", token=token) as server:
+        assert (await request(server, *call.split(), content, **headers))[0] == status
+
+
+async def test_a_session_needs_the_token() -> None:
+    async with agym.serve(Told, 1, backend="thread", token="secret") as server:
         server.token = None  # so the client sends none
-        assert (await request(server, "GET", "/health"))[0] == 200
         with pytest.raises(InvalidStatus, match="401"):
             async with session(server):
                 pass
 
 
-async def test_pages_of_other_sites_may_not_ask() -> None:
-    async with agym.serve(Told, 1, backend="thread", token=False) as server:
-        assert (await request(server, "GET", "/schema"))[0] == 200
-        assert (await request(server, "GET", "/schema", Origin="http://evil.example"))[0] == 403
-        assert (await request(server, "GET", "/schema", Host="evil.example"))[0] == 403
-        assert (await request(server, "GET", "/schema", Origin=server.url))[0] == 200
-
-
 async def test_closing_tells_the_clients() -> None:
-    async with agym.serve(Told, 1, backend="thread") as server, session(server) as client:
-        await client.reset()
+    async with playing() as (server, client):
         await server.aclose()
         with pytest.raises(ConnectionClosed) as closed:
             await client.socket.recv()
@@ -299,12 +234,8 @@ def test_wrong_arguments(options: dict[str, Any], names: str) -> None:
 
 
 async def test_the_address_of_a_server_of_all_addresses_can_be_connected_to() -> None:
-    async with (
-        agym.serve(Told, 1, backend="thread", host="0.0.0.0") as server,
-        session(server) as client,
-    ):
+    async with playing(host="0.0.0.0") as (server, _):
         assert server.url.startswith("http://127.0.0.1:")
-        await client.reset()
 
 
 def test_the_live_line_reads_statistics_on_the_event_loop_alone(
@@ -349,29 +280,18 @@ async def test_a_taken_port_is_named() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_the_command_serves_until_it_is_told_to_end(number: int, code: int) -> None:
-    command = [sys.executable, "-m", "agym", "serve", "CartPole-v1", "-n", "2", "--port", "0",
-               "--backend", "process", "--token", "secret"]  # fmt: skip
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+def test_the_command_serves_until_it_is_told_to_end(number: int, code: int, tmp_path: Path) -> None:
+    words = ["serve", "CartPole-v1", "-n", "2", "--port", "0", "--backend", "process"]
+    words += ["--token", "secret"]
+    with started(*words, folder=tmp_path) as (first, process):
+        response = httpx2.post(
+            f"{first.split()[1]}/step", json={"action": {"value": 1}}, trust_env=False,
+            headers={"Authorization": "Bearer secret"}, timeout=patience(),
+        )  # fmt: skip
+        assert response.status_code == 200
+        process.send_signal(number)
         assert process.stdout is not None
-        try:
-            first = process.stdout.readline()
-            url = first.split()[1]
-
-            async def play() -> None:
-                headers = {"Authorization": "Bearer secret"}
-                async with httpx2.AsyncClient(trust_env=False, headers=headers) as client:
-                    response = await client.post(f"{url}/step", json={"action": {"value": 1}})
-                    assert response.status_code == 200
-
-            asyncio.run(play())
-            process.send_signal(number)
-            rest = process.stdout.read()
-            assert "agym.openenv(" in rest
-            assert 'pip install "openenv>=0.10"' in rest
-            assert process.wait(patience(10)) == code
-        finally:
-            process.kill()
+        rest = process.stdout.read()
+        assert "agym.openenv(" in rest
+        assert 'pip install "openenv>=0.10"' in rest
+        assert process.wait(patience(10)) == code

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import struct
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -27,9 +25,10 @@ from tests.agents.serving.clients import (
     Parrot,
     Told,
     code_of,
-    headers_of,
+    playing,
+    request,
     session,
-    settled,
+    still_serves,
     until_a_place_is_free,
 )
 from tests.support.patience import deadline, patience
@@ -39,17 +38,12 @@ from tests.support.patience import deadline, patience
 async def test_a_fault_ends_one_episode_and_no_other(fault: int) -> None:
     """The other environment of the same worker continues where it was."""
     timeout = deadline(3) if fault == HANG else None
-    async with (
-        agym.serve(Told, 2, backend="process", workers=1, timeout=timeout) as server,
-        session(server) as bad,
-        session(server) as good,
-    ):
-        await bad.reset()
+    options: dict[str, Any] = {"backend": "process", "workers": 1, "timeout": timeout}
+    async with playing(Told, 2, **options) as (server, bad), session(server) as good:
         await good.reset(seed=5)
         for _ in range(3):
             await good.step(COUNT)
-        answer = await bad.ask("step", {"value": fault})
-        assert code_of(answer) == "EXECUTION_ERROR"
+        assert await bad.code("step", {"value": fault}) == "EXECUTION_ERROR"
         assert (await good.step(COUNT))["observation"]["value"][0] == 4
         assert await bad.code("step", {"value": COUNT}) == "EXECUTION_ERROR"  # needs a reset
         await bad.reset()
@@ -72,28 +66,24 @@ DIED = "the environment's worker died: exit code 7"
 async def test_a_client_gets_a_line_of_a_fault_and_the_log_all_of_it(
     on_fault: Any, fault: int, wanted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    timeout = deadline(3) if fault == HANG else None
-    async with agym.serve(
-        Told, 1, backend="process", workers=1, timeout=timeout, on_fault=on_fault
-    ) as server:
-        async with session(server) as client:
-            await client.reset()
-            said = (await client.ask("step", {"value": fault}))["data"]["message"]
+    options: dict[str, Any] = {"timeout": deadline(3) if fault == HANG else None, "workers": 1}
+    async with playing(backend="process", on_fault=on_fault, **options) as (server, client):
+        said = (await client.ask("step", {"value": fault}))["data"]["message"]
         assert said == wanted if fault != HANG else said.startswith(wanted)
         (logged,) = [each.getMessage() for each in caplog.records if each.name == "agym.serve"]
         assert logged.startswith("environment 0 failed: ")
         details = {RAISE: 'raise RuntimeError("as it was told")', DIE: "pid", HANG: "deadline"}
         assert details[fault] in logged
+        if on_fault == "raise" and fault == DIE:  # nothing replaces the worker during the session
+            with pytest.raises(ConnectionClosed):
+                await client.socket.recv()
+            await until_a_place_is_free(server)
 
 
 async def test_an_http_client_gets_a_line_of_a_fault() -> None:
-    async with (
-        agym.serve(Told, 1, backend="thread") as server,
-        httpx2.AsyncClient(trust_env=False, headers=headers_of(server)) as client,
-    ):
-        response = await client.post(f"{server.url}/step", json={"action": {"value": RAISE}})
-        assert response.status_code == 500
-        assert response.json() == {"detail": RAISED, "code": "EXECUTION_ERROR"}
+    async with agym.serve(Told, 1, backend="thread") as server:
+        status, _, data = await request(server, "POST", "/step", {"action": {"value": RAISE}})
+    assert (status, data) == (500, {"detail": RAISED, "code": "EXECUTION_ERROR"})
 
 
 async def test_a_client_does_not_control_the_terminal_that_shows_the_log(
@@ -103,8 +93,7 @@ async def test_a_client_does_not_control_the_terminal_that_shows_the_log(
         async def step(self, action: Any) -> Any:
             raise ValueError(action["say"])
 
-    async with agym.serve(Repeats, 1, backend="asyncio") as server, session(server) as client:
-        await client.reset()
+    async with playing(Repeats) as (_, client):
         await client.code("step", {"say": "\x1b[2J gone"})
     recovered, failed = caplog.messages
     for message in (recovered, failed):  # by the loggers "agym" and "agym.serve"
@@ -114,53 +103,11 @@ async def test_a_client_does_not_control_the_terminal_that_shows_the_log(
 
 async def test_a_fault_is_not_told_to_the_next_session_of_its_worker() -> None:
     """All environments of the worker are made again, but only one session has lost its episode."""
-    async with (
-        agym.serve(Told, 2, backend="process", workers=1) as server,
-        session(server) as bad,
-        session(server) as good,
-    ):
-        await bad.reset()
+    options: dict[str, Any] = {"backend": "process", "workers": 1}
+    async with playing(Told, 2, **options) as (server, bad), session(server) as good:
         assert await bad.code("step", {"value": DIE}) == "EXECUTION_ERROR"
         await good.reset()
         assert (await good.step(COUNT))["reward"] == 1
-
-
-class Mute:
-    """An object without a form in JSON, whose text cannot be had."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-async def test_an_info_without_any_text_is_named_by_its_type() -> None:
-    class Informs(Parrot):
-        async def step(self, action: Any) -> Any:
-            return {"said": ""}, 1.0, False, False, {"odd": Mute()}
-
-    async with agym.serve(Informs, 1) as server, session(server) as client:
-        await client.reset()
-        answer = await client.ask("step", {"say": "hello"})
-        assert answer["data"]["metadata"]["info"] == {"odd": "<Mute>"}
-
-
-async def test_without_replacement_the_place_comes_back() -> None:
-    async with agym.serve(Told, 1, backend="process", workers=1, on_fault="raise") as server:
-        async with session(server) as bad:
-            await bad.reset()
-            assert await bad.code("step", {"value": RAISE}) == "EXECUTION_ERROR"
-            await bad.reset()
-            assert await bad.code("step", {"value": DIE}) == "SESSION_ERROR"
-            with pytest.raises(ConnectionClosed):
-                await bad.socket.recv()
-        await until_a_place_is_free(server)
-
-
-async def still_serves(server: Server) -> None:
-    """What a client did harms no other."""
-    await settled(server, 0)
-    async with session(server) as client:
-        await client.reset()
-        assert (await client.step(COUNT))["reward"] == 1
 
 
 TEXTS = [
@@ -174,15 +121,14 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=[ascii(text[:12]) for text in TEXTS])
-async def test_hostile_texts(text: str) -> None:
-    async with agym.serve(Told, 1, backend="thread") as server:
-        async with session(server) as client:
+async def test_hostile_texts() -> None:
+    async with playing() as (_, client):
+        for text in TEXTS:
             await client.socket.send(text)
             answer = await client.receive()
-            assert answer["type"] in ("error", "mcp", "observation")
+            assert answer["type"] in ("error", "mcp", "observation"), text[:20]
             await client.reset()  # the session goes on
-        await still_serves(server)
+        await client.step(COUNT)
 
 
 async def test_hostile_frames() -> None:
@@ -206,15 +152,13 @@ async def test_hostile_frames() -> None:
         MAGIC + struct.pack("<I", len(said)) + said + bytes(-(8 + len(said)) % 8 + 16)
         for said in headers
     ]
-    async with agym.serve(Told, 1, backend="thread") as server:
-        async with session(server, binary=True) as client:
-            for frame in frames:
-                await client.socket.send(frame)
-                assert (await client.receive())["type"] == "error", frame
-            await client.socket.send("text")
-            assert code_of(await client.receive()) == "INVALID_JSON"
-            await client.reset()
-        await still_serves(server)
+    async with playing(binary=True) as (_, client):
+        for frame in frames:
+            await client.socket.send(frame)
+            assert (await client.receive())["type"] == "error", frame
+        await client.socket.send("text")
+        assert code_of(await client.receive()) == "INVALID_JSON"
+        await client.reset()
 
 
 SPACES = [
@@ -243,40 +187,22 @@ async def test_hostile_actions(space: spaces.Space[Any]) -> None:
         def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
             return super().step(COUNT)
 
-    async with (
-        agym.serve(Spaced, 1, backend="thread") as server,
-        session(server, binary=True) as client,
-    ):
-        await client.reset()
+    async with playing(Spaced, binary=True) as (_, client):
         for odd in ODD:
             answer = await client.ask("step", odd)
             assert answer["type"] == "observation" or code_of(answer) == "VALIDATION_ERROR"
         await client.step(space.sample())
 
 
-async def test_a_message_that_is_too_long_ends_the_session() -> None:
-    limits = agym.ServerLimits(message_bytes=2048)
-    async with agym.serve(Told, 1, backend="thread", limits=limits) as server:
-        async with session(server) as client:
-            await client.socket.send('{"type": "' + "x" * 10_000 + '"}')
-            with pytest.raises(ConnectionClosed) as closed:
-                await client.socket.recv()
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == 1009
-        await still_serves(server)
-
-
 async def test_who_only_sends_errors_is_sent_away() -> None:
-    async with agym.serve(Told, 1, backend="thread") as server:
-        async with session(server) as client:
-            for _ in range(99):
-                await client.ask("nonsense")
-            await client.reset()
-            await client.step(COUNT)
-            for _ in range(100):
-                await client.ask("nonsense")
-            with pytest.raises(ConnectionClosed):
-                await client.ask("nonsense")
+    async with playing() as (server, client):
+        for _ in range(99):
+            await client.ask("nonsense")
+        await client.reset()
+        for _ in range(100):
+            await client.ask("nonsense")
+        with pytest.raises(ConnectionClosed):
+            await client.ask("nonsense")
         await still_serves(server)
 
 
@@ -321,15 +247,16 @@ async def test_who_is_slow_to_ask_is_sent_away() -> None:
         b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://[\r\n\r\n",
         b"POST /reset HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
         b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n{}",
+        b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000,
     ],
-    ids=range(14),
+    ids=range(15),
 )  # fmt: skip
 @pytest.mark.parametrize("token", ["secret", False])
 async def test_what_is_no_http(
     data: bytes, token: str | bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is refused, and nothing is printed of it."""
-    limits = agym.ServerLimits(request_timeout=0.5)
+    """It is refused, and nothing is printed of it; so is a body that is too long."""
+    limits = agym.ServerLimits(request_timeout=0.5, message_bytes=2048)
     async with agym.serve(Told, 1, backend="thread", limits=limits, token=token) as server:
         reader, writer = await open_socket(server)
         with suppress(ConnectionError):
@@ -343,45 +270,11 @@ async def test_what_is_no_http(
     assert {record.name for record in caplog.records} <= {"agym.serve.http"}
 
 
-async def test_a_body_that_is_too_long() -> None:
-    limits = agym.ServerLimits(message_bytes=2048)
-    async with agym.serve(Told, 1, backend="thread", limits=limits, token=False) as server:
-        reader, writer = await open_socket(server)
-        head = b"POST /reset HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5000\r\n\r\n"
-        writer.write(head + b"x" * 5000)
-        assert b" 413 " in await until_end(reader)
-        writer.close()
-
-
-async def test_half_closed_and_broken_connections_give_their_places_back() -> None:
-    async with agym.serve(Parrot, 4, backend="asyncio") as server:
-        opening = (
-            f"GET /ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
-            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        ).encode()
-        for ending in (b"", b"\x81", b"\x81\xfe\xff", os.urandom(200)):
-            reader, writer = await open_socket(server)
-            writer.write(opening)
-            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-            writer.write(ending)
-            writer.write_eof()  # it may still read
-            await until_end(reader)
-            writer.close()
-        await settled(server, 0)
-        async with session(server) as client:
-            await client.reset()
-
-
 @pytest.mark.once
 async def test_thousands_of_connections() -> None:
     """As many as may be are kept, others are turned away; a session that is open goes on."""
     limits = agym.ServerLimits(connections=20)
-    async with (
-        agym.serve(Told, 1, backend="thread", limits=limits, token=False) as server,
-        session(server) as client,
-    ):
-        await client.reset()
+    async with playing(limits=limits, token=False) as (server, client):
         refused = 0
         for _ in range(40):
             opened = await asyncio.gather(*[open_socket(server) for _ in range(50)])

@@ -43,19 +43,27 @@ def measured(stats: agym.Stats) -> tuple[float, ...]:
 @pytest.mark.once
 @pytest.mark.parametrize("setup", SETUPS)
 def test_slowed_down(setup: dict[str, Any]) -> None:
+    """From the first step on, as ``agym watch`` does, and only as long as the limit matters."""
     with agym.make(Endless, 4, **setup) as envs:
-        envs.reset()
-        for _ in range(40):
-            envs.step([0] * 4)
-        assert envs.stats().limit != "page"
         with agym.watch(envs) as page:
             page.limit_speed(20)
+            envs.reset()
             before = stepped_until(envs, limited=True)
             for _ in range(20):
                 after = stepped_until(envs, limited=True)
             assert "limited by: page" in str(after)
             # Workers that wake up for every step say nothing of a run that nobody slows down.
             assert measured(after) == measured(before)
+            page.limit_speed(10**7)
+            stepped_until(envs, limited=False)
+            page.limit_speed(20)
+
+            def step_one_by_one() -> bool:
+                for env in envs:
+                    env.step(0)
+                return envs.stats().limit == "page"
+
+            until(step_one_by_one)
             page.limit_speed(None)
             assert envs.stats().limit != "page"
             page.limit_speed(20)
@@ -79,35 +87,3 @@ async def test_paused() -> None:
             page.resume()
             await held
             assert envs.stats().limit != "page"
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("setup", SETUPS)
-def test_from_the_first_step_on(setup: dict[str, Any]) -> None:
-    """As ``agym watch`` does."""
-    with agym.make(Endless, 4, **setup) as envs, agym.watch(envs) as page:
-        page.limit_speed(20)
-        envs.reset()
-        stepped_until(envs, limited=True)
-
-
-def test_a_limit_that_is_never_reached_limits_nothing() -> None:
-    with agym.make(Endless, 4, **PROCESS) as envs, agym.watch(envs) as page:
-        page.limit_speed(10**7)
-        envs.reset()
-        for _ in range(40):
-            envs.step([0] * 4)
-        stepped_until(envs, limited=False)
-
-
-def test_one_by_one() -> None:
-    with agym.make(Endless, 2, **PROCESS) as envs, agym.watch(envs) as page:
-        page.limit_speed(20)
-        envs.reset()
-
-        def is_limited() -> bool:
-            for env in envs:
-                env.step(0)
-            return envs.stats().limit == "page"
-
-        until(is_limited)

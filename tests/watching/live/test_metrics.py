@@ -3,51 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
-import pytest
 
 import agym
 from agym.watching.live.metrics import Metrics
 from tests.support.backends import FORK
-from tests.support.drivers import APIS, SETUPS, opened
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
-
-
-def recorded(length: int) -> Any:
-    return gymnasium.wrappers.RecordEpisodeStatistics(Tally(length=length))
-
-
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("setup", SETUPS)
-def test_returns_are_those_of_the_episodes(setup: dict[str, Any], mode: str, api: str) -> None:
-    lengths = [1, 2, 3, 5]
-    factories = [partial(recorded, length) for length in lengths]
-    told: list[float] = []
-    with opened(api, factories, autoreset=mode, **setup) as envs:
-        score = Metrics(envs.tap)
-        engine_of(envs).hooks.add(score)
-        envs.reset(seed=0)
-        for t in range(30):
-            *_, infos = envs.step([t % 3] * 4)
-            for info in infos:
-                told += [info["episode"]["r"]] if "episode" in info else []
-                told += [info["final_info"]["episode"]["r"]] if "final_info" in info else []
-            if t == 11:  # what is broken off counts for nothing
-                envs.reset()
-            elif mode == "disabled" and t % 6 == 5:
-                envs.reset(env_ids=[0, 1, 2])
-        numbers = score.read()
-    assert told
-    assert sorted(value for _, value in numbers["returns"]) == sorted(map(float, told))
-    assert numbers["ended"] == len(told)
-    assert numbers["mean"] == pytest.approx(np.mean(told))
-    assert numbers["steps"] == sum(row[0] for row in numbers["envs"]) > 0
 
 
 def test_what_json_cannot_hold_is_left_out() -> None:

@@ -9,7 +9,9 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -20,21 +22,22 @@ from hypothesis import strategies as st
 
 import agym
 from agym.core.protocol.frames import FrameLeases, FrameShelf, ShelvedFrame
+from agym.testing import Script
 from tests.support.drivers import (
     APIS,
     FORKED,
     SERIAL,
-    SETUPS,
     Setup,
     apart,
     each_api,
     everywhere,
     opened,
 )
-from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
 from tests.support.envs.painting_envs import SHAPES, AsyncPainter, Painter
+from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.insides import backend_of
+from tests.support.patience import patience
 
 MODES = [
     "rgb_array", "transposed", "flipped", "rgb_array_list", "depth_array", "rgbd_tuple", "both",
@@ -58,7 +61,7 @@ def test_frames_are_those_of_a_plain_environment(setup: Setup, api: str, mode: s
         held, expected = [], []
         for round_ in range(5):
             held += envs.render() + envs.render([2, 0])
-            expected += [copied(plain[i].render()) for i in (0, 1, 2, 3, 0, 2)]
+            expected += [deepcopy(plain[i].render()) for i in (0, 1, 2, 3, 0, 2)]
             if round_ < 4:
                 envs.step([0] * 4)
                 for env in plain:
@@ -67,46 +70,32 @@ def test_frames_are_those_of_a_plain_environment(setup: Setup, api: str, mode: s
             assert same(ours, theirs)
 
 
-def copied(frame: Any) -> Any:
-    """What a caller would copy of a frame to keep it."""
-    if isinstance(frame, np.ndarray):
-        return frame.copy()
-    if isinstance(frame, list | tuple):
-        return type(frame)(map(copied, frame))
-    return {k: copied(v) for k, v in frame.items()} if isinstance(frame, dict) else frame
+VECTOR = pytest.param(
+    {"backend": "vector", "workers": 2, "engine": "python"}, "agym/Pong-v0", marks=pytest.mark.full
+)
 
 
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("setup", [*SETUPS, pytest.param({"backend": "thread"}, id="thread")])
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5"])
-def test_pixels_of_real_environments(setup: dict[str, Any], api: str, env_id: str) -> None:
-    ours: list[Any] = []
-    with opened(api, env_id, 3, render_mode="rgb_array", **setup) as envs:
+@pytest.mark.parametrize(
+    ("setup", "env_id"),
+    [
+        ({"backend": "serial"}, "CartPole-v1"), ({"backend": "thread"}, "CartPole-v1"),
+        (FORKED, "CartPole-v1"), (FORKED, "ALE/Pong-v5"), VECTOR,
+    ],
+    ids=["serial", "thread", "process", "atari", "vector"],
+)  # fmt: skip
+def test_pixels_of_real_environments(setup: dict[str, Any], env_id: str) -> None:
+    actions = [1, 0, 1]
+    with agym.make(env_id, 3, render_mode="rgb_array", **setup) as envs:
         envs.reset(seed=3)
-        envs.step([1, 0, 1])
+        for _ in range(5):
+            envs.step(actions)
         ours = envs.render()
-    for i, action in enumerate([1, 0, 1]):
+    for i, action in enumerate(actions):
         plain = gym.make(env_id, render_mode="rgb_array")
         plain.reset(seed=3 + i)
-        plain.step(action)
-        np.testing.assert_array_equal(ours[i], np.asarray(plain.render()))
-        plain.close()
-
-
-@pytest.mark.full
-def test_pixels_of_a_program_are_those_of_the_environment_alone() -> None:
-    options: dict[str, Any] = {"backend": "vector", "workers": 2, "engine": "python"}
-    with agym.make("agym/Pong-v0", 4, render_mode="rgb_array", **options) as envs:
-        envs.reset(seed=3)
-        for _ in range(20):
-            envs.step([0, 1, 2, 0])
-        frames = envs.render()
-    for i, action in enumerate([0, 1, 2, 0]):
-        plain = gym.make("agym/Pong-v0", render_mode="rgb_array")
-        plain.reset(seed=3 + i)
-        for _ in range(20):
+        for _ in range(5):
             plain.step(action)
-        np.testing.assert_array_equal(frames[i], np.asarray(plain.render()))
+        np.testing.assert_array_equal(ours[i], np.asarray(plain.render()))
         plain.close()
 
 
@@ -136,23 +125,6 @@ def test_polygons_of_several_threads_do_not_mix() -> None:
         sys.setswitchinterval(interval)
 
 
-@pytest.mark.parametrize("mode", ["rgb_array", "rgb_array_list"])
-@pytest.mark.parametrize("setup", SETUPS)
-def test_a_program_of_many_environments_renders_each(setup: dict[str, Any], mode: str) -> None:
-    """A VectorEnv's frames, and those of Gymnasium's own API."""
-    make = partial(gym.vector.SyncVectorEnv, [partial(Painter, i, mode) for i in range(3)])
-    with agym.make(lambda num_envs: make(), 3, backend="vector") as vector:
-        vector.reset()
-        vector.step([0] * 3)
-        frames = vector.render()
-        vector.step([0] * 3)
-    envs = agym.make_vec([partial(Painter, i, mode) for i in range(3)], **setup)
-    envs.reset()
-    envs.step(np.zeros(3, np.int64))
-    assert same(list(envs.render()), frames)
-    envs.close()
-
-
 @everywhere
 def test_what_is_written_into_a_frame_is_nobody_elses(setup: Setup) -> None:
     with agym.make(painters(setup, "transposed"), **setup.options) as envs:
@@ -163,22 +135,7 @@ def test_what_is_written_into_a_frame_is_nobody_elses(setup: Setup) -> None:
         assert (first[1] == 7).all()
         assert not (again[1] == 7).all()
         assert first[0].strides == again[0].strides
-
-
-def test_frames_outlive_their_environments() -> None:
-    with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
-        envs.reset()
-        frames = [frame[:, ::2] for frame in envs.render()]
-    gc.collect()
-    for i, frame in enumerate(frames):
-        np.testing.assert_array_equal(frame, Painter(i).picture()[:, ::2])
-
-
-def test_a_transposed_picture_stays_as_it_lies_in_memory() -> None:
-    with agym.make([partial(Painter, i, "transposed") for i in range(2)], **FORKED) as envs:
-        envs.reset()
-        for frame in envs.render():
-            assert frame.strides == (3, 120, 1)
+        assert setup.name != "process" or first[0].strides == (3, 120, 1)  # as it was painted
 
 
 def test_memory_is_used_again() -> None:
@@ -192,18 +149,20 @@ def test_memory_is_used_again() -> None:
         assert len(seen) <= 2 * 3
 
 
-def test_frames_of_a_worker_that_died_stay_and_another_paints_on() -> None:
+def test_frames_outlive_their_worker_and_another_paints_on() -> None:
     with agym.make([partial(Painter, i) for i in range(4)], **FORKED, workers=2) as envs:
         envs.reset()
-        frames = envs.render()
+        frames = [frame[:, ::2] for frame in envs.render()]
         os.kill(backend_of(envs).pids[1], signal.SIGKILL)
         with pytest.raises(agym.WorkerDied):
             envs.step([0] * 4)
         envs.restart()
         envs.reset()
-        for i, (frame, again) in enumerate(zip(frames, envs.render(), strict=True)):
-            np.testing.assert_array_equal(frame, Painter(i).picture())
-            np.testing.assert_array_equal(again, Painter(i).picture())
+        again = [frame[:, ::2] for frame in envs.render()]
+    gc.collect()
+    for i in range(4):
+        for frame in (frames[i], again[i]):
+            np.testing.assert_array_equal(frame, Painter(i).picture()[:, ::2])
 
 
 def test_a_forked_child_keeps_its_frames() -> None:
@@ -231,40 +190,25 @@ def test_a_forked_child_keeps_its_frames() -> None:
             os.close(end)
 
 
-class Slow(Gated):
-    """Its pictures wait at its gate."""
-
-    def render(self) -> Any:
-        self.wait()
-        return np.full((64, 64, 3), 7, np.uint8)
-
-
-class AsyncSlow(AsyncGated):
-    async def render(self) -> Any:
-        await self.wait()
-        return np.full((64, 64, 3), 7, np.uint8)
-
-
 @apart
-async def test_a_slow_renderer_holds_up_nobody_else(setup: Setup, gates: Gates) -> None:
+async def test_a_slow_renderer_holds_up_nobody_else(setup: Setup, tmp_path: Path) -> None:
     """The others step and render; what it is to do itself comes behind its picture."""
-    slow = Slow if setup.gated is Gated else AsyncSlow
-    kinds = [setup.gated, slow, setup.gated]
-    factories = [partial(kind, path) for kind, path in zip(kinds, gates.paths, strict=True)]
+    script = Script(str(tmp_path))
+    factories = script.factories(3, coroutines=setup.tally is not Tally)
     options = {**setup.options, "workers": 3} if setup.name != "asyncio" else setup.options
     async with agym.make_async(factories, **options) as envs:
         await envs.reset()
+        script.set(1, "render", "wait")
         picture = envs.render([1])
-        for _ in range(3):
+        for _ in range(2):
             await envs.step([0, 0], env_ids=[0, 2])
-        assert await envs.render([0, 2]) == ["1:3", "1:3"]
+        assert await envs.render([0, 2]) == ["1:2", "1:2"]
         behind = envs.step([0], env_ids=[1])
         assert not picture.done()
         assert not behind.done()
-        while not try_gate(gates.paths[1]):  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        assert (await picture)[0].min() == 7
-        assert (await behind).observations.tolist() == [[1, 1, 0]]
+        await asyncio.to_thread(script.open, 1, patience())
+        assert await picture == ["1:0"]
+        assert (await behind).observations[0, 2] == 1
 
 
 class Shown(Painter):
@@ -282,11 +226,8 @@ class Printed(Shown):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["human", "ansi"]}
 
 
-def cart_pole() -> Any:
-    return gym.make("CartPole-v1", render_mode="human")
-
-
 HUMAN = {"render_mode": "human"}
+CART_POLE = partial(gym.make, "CartPole-v1", **HUMAN)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -295,7 +236,7 @@ HUMAN = {"render_mode": "human"}
     [
         ("CartPole-v1", HUMAN), (Shown, HUMAN), ([Shown] * 2, HUMAN),
         (lambda render_mode: Shown(render_mode), HUMAN), (partial(Shown, **HUMAN), {}),
-        ([cart_pole] * 2, {}),
+        ([CART_POLE] * 2, {}),
     ],
     ids=["id", "class", "list", "function", "partial", "gymnasium.make"],
 )  # fmt: skip
@@ -307,15 +248,14 @@ def test_windows_are_refused_for_several(api: str, env: Any, options: dict[str, 
         pass
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_what_opens_no_window_or_was_not_asked_to_is_run(api: str) -> None:
-    cases: list[tuple[Any, int, dict[str, str]]] = [
-        (Shown, 1, HUMAN), (Shown, 2, {}), ([Shown] * 2, 2, {}), (Printed, 2, HUMAN),
-    ]  # fmt: skip
-    for env, count, options in cases:
-        with opened(api, env, count, backend="serial", **options) as envs:
-            assert envs.render_mode == "human"
-            envs.reset(seed=0)
+@pytest.mark.parametrize(
+    ("env", "count", "options"),
+    [(Shown, 1, HUMAN), (Shown, 2, {}), ([Shown] * 2, 2, {}), (Printed, 2, HUMAN)],
+)
+def test_environments_without_windows_are_run(env: Any, count: int, options: Any) -> None:
+    with agym.make(env, count, backend="serial", **options) as envs:
+        assert envs.render_mode == "human"
+        envs.reset(seed=0)
 
 
 def make_shelf(size: int = 1 << 20) -> tuple[FrameLeases, FrameShelf]:
@@ -365,19 +305,6 @@ def test_a_region_is_lent_until_its_last_array_is_gone() -> None:
     assert leases.give_back() == [shelved.start]
     shelf.take_back([shelved.start])
     assert shelf.keep(frame).start == shelved.start
-
-
-def test_a_region_takes_frames_of_other_kinds() -> None:
-    leases, shelf = make_shelf()
-    random = np.random.default_rng(0)
-    starts = set()
-    for shape in [(50, 100), (100, 50), (50, 100), (50, 100), (25, 50, 4)]:
-        frame = random.integers(0, 255, shape).astype(np.uint8)
-        shelved = shelf.keep([frame, frame.T])
-        starts.add(shelved.start)
-        assert same(leases.open(shelved), [frame, frame.T])
-        shelf.take_back(leases.give_back())
-    assert len(starts) == 1
 
 
 def test_what_finds_no_room_is_copied_and_room_is_found_again() -> None:
