@@ -29,7 +29,15 @@ Kind = Literal["env", "coroutine", "vector"]
 
 # The properties of a world that a law may need.
 Need = Literal[
-    "async", "single", "concurrent", "processes", "deadlines", "next_step", "same_step", "disabled"
+    "async",
+    "single",
+    "concurrent",
+    "processes",
+    "deadlines",
+    "next_step",
+    "same_step",
+    "disabled",
+    "not_same_step",
 ]
 
 
@@ -156,6 +164,8 @@ class World:
         """The properties of this world that laws may need."""
         spec = parse_backend(self.backend)
         has: set[Need] = {self.autoreset}
+        if self.autoreset != "same_step":
+            has.add("not_same_step")
         if self.kind != "vector":
             has.add("single")
             in_caller = isinstance(spec, Serial | ProcessWithCaller)  # some environments, or all

@@ -82,8 +82,12 @@ class Completion(NamedTuple):
 
     @property
     def num_without_problem(self) -> int:
-        """Number of environments that have completed it without a problem; 0 if any has one."""
-        return 0 if self.has_problems else self.stop - self.start
+        """Number of environments whose step completed without a problem; 0 if any has one.
+
+        It is 0 for other operations that return values, such as the load of a replacement.
+        """
+        returns = self.payload is not None and bool(self.payload.values)
+        return 0 if self.has_problems or returns else self.stop - self.start
 
 
 def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:
