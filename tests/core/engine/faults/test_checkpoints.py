@@ -16,11 +16,13 @@ from tests.support.worlds import COROUTINES, PROCESS, SERIAL, over
 EVERY = 10
 
 
-def play(envs: Any, steps: int = 70) -> list[Any]:
-    """Step, and take snapshots; return what the environments that cause no death return."""
+def play(envs: Any, kill_at: int | None = None) -> list[Any]:
+    """Step, and take snapshots; return the results of the environments that cause no death."""
     envs.reset(seed=5)
     results = []
-    for k in range(steps):
+    for k in range(70):
+        if k == kill_at:
+            envs.script.set(0, "step", "kill")
         result = envs.step([k % 9] * 3)
         results.append([*(np.array(column[1:]) for column in result[:4]), result.infos[1:]])
         if k % EVERY == EVERY - 1:
@@ -36,10 +38,9 @@ def test_a_replay_needs_only_the_actions_since_a_snapshot(
 ) -> None:
     policy = FaultPolicy("replay", replay_limit=EVERY)
     world = replace(world, workers=1, api=api, autoreset=mode)
-    for after in (23, 39, 57):
+    for kill_at in (23, 40, 58):
         with world.open(3, length=30, on_fault=policy) as ours:
-            ours.script.set(0, "step", "kill", after=after)
-            found = play(ours)
+            found = play(ours, kill_at)
             assert not ours.script.is_set(0, "step")
         with replace(SERIAL, autoreset=mode).open(3, length=30) as theirs:
             for one, other in zip(found, play(theirs), strict=True):
