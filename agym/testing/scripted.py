@@ -74,13 +74,13 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "raise eof": lambda: EOFError("boom"),
     "raise timeout": lambda: TimeoutError("boom"),
     "raise broken pipe": lambda: BrokenPipeError("boom"),
+    "raise attribute error": lambda: AttributeError("boom"),
     "raise group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
 }
-# Exceptions that are not an ``Exception``; in the caller's thread, they end the call.
-ABRUPT: dict[str, Callable[[], BaseException]] = {
-    "raise exit": lambda: SystemExit("boom"),
-    "raise interrupt": lambda: KeyboardInterrupt("boom"),
-    "raise base": lambda: BaseException("boom"),
+# Exceptions that are not errors, by the name of the act; in the caller's thread, they get through.
+INTERRUPTIONS: dict[str, Callable[[], BaseException]] = {
+    "interrupt": KeyboardInterrupt,
+    "system exit": lambda: SystemExit(3),
 }
 # Acts that end the environment's process, and the exit codes that the caller sees.
 DEATHS = {
@@ -178,7 +178,8 @@ class Script:
 
     Acts::
 
-        "raise", "raise unpicklable", ...   raise one of EXCEPTIONS or ABRUPT
+        "raise", "raise unpicklable", ...   raise one of EXCEPTIONS
+        "interrupt", "system exit"          raise one of INTERRUPTIONS
         "kill", "segv", "abort", "exit"     end the process
         "wait"                              wait until the test opens the gate
         "wait stubbornly"                   the same, and ignore a cancellation
@@ -365,8 +366,8 @@ class _Scripted:
     async def _act(self, operation: str) -> str | None:
         """Perform the act of an operation, if the script has one; return it."""
         act = None if self.script is None else self.script.take(self.number, operation)
-        if act in (exceptions := {**EXCEPTIONS, **ABRUPT}):
-            error = exceptions[act]()
+        if act in EXCEPTIONS or act in INTERRUPTIONS:
+            error = (EXCEPTIONS | INTERRUPTIONS)[act]()
             raise error
         if act == "exit":
             os._exit(DEATHS[act])

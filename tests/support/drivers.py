@@ -16,7 +16,7 @@ import uvloop
 import agym
 from tests.support.backends import FORK, name_of
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
+from tests.support.envs.gated_envs import AsyncGated, Gated, try_gate
 from tests.support.envs.plain_envs import Tally
 
 APIS = ("sync", "async")
@@ -129,15 +129,6 @@ def played(api: str, *args: Any, **options: Any) -> Iterator[Player]:
     """Open environments behind either API, which give arrays and can be let through gates."""
     with opened(api, *args, **{"output": "array", **options}) as envs:
         yield Player(envs, None) if api == "sync" else envs
-
-
-@contextmanager
-def gated(api: str, setup: Setup, gates: Gates, **options: Any) -> Iterator[Player]:
-    """Three environments, reset, which wait in a step with action 1."""
-    factories = [partial(setup.gated, path) for path in gates.paths]
-    with played(api, factories, **setup.options, **options) as envs:
-        envs.reset()
-        yield envs
 
 
 def rows(batch: agym.Batch) -> list[list[float]]:

@@ -1,9 +1,11 @@
 """The laws that every backend must obey, by subject; each law is a function of a world."""
 
+from agym.testing.law import LAWS, Law, assert_same
 from agym.testing.laws import (
     arguments,
     attributes,
     failures,
+    groups,
     lifecycle,
     order,
     receiving,
@@ -11,8 +13,8 @@ from agym.testing.laws import (
     resets,
     results,
     snapshots,
+    threads,
 )
-from agym.testing.laws.law import LAWS, Law, assert_same
 
 __all__ = [
     "LAWS",
@@ -21,6 +23,7 @@ __all__ = [
     "assert_same",
     "attributes",
     "failures",
+    "groups",
     "lifecycle",
     "order",
     "receiving",
@@ -28,4 +31,5 @@ __all__ = [
     "resets",
     "results",
     "snapshots",
+    "threads",
 ]

@@ -12,7 +12,7 @@ import gymnasium.error
 import pytest
 
 from agym.errors import AgymErrorGroup, BusyError
-from agym.testing.laws.law import law, rows, steps_of
+from agym.testing.law import law, rows, steps_of
 from agym.testing.worlds import World
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from agym import FaultPolicy
 from agym.errors import AgymError, CrashLoopError, ResetNeededError
-from agym.testing.laws.law import assert_same, law, play
+from agym.testing.law import assert_same, law, play
 from agym.testing.laws.receiving import receive_all
 from agym.testing.worlds import World
 
@@ -19,7 +19,7 @@ AT = 4  # the step in which the fault happens
 
 
 def _fault(world: World) -> str:
-    return "kill" if "processes" in world.has else "raise"
+    return "kill" if "deaths" in world.has else "raise"
 
 
 def _changed(ours: list[Any], theirs: list[Any], env_id: int) -> bool:
@@ -242,7 +242,7 @@ def a_replacement_that_fails_is_made_again(world: World) -> None:
 @law("single")
 def an_environment_is_replaced_also_if_its_close_raises(world: World) -> None:
     """The error of the old environment's ``close`` is dropped; others go on."""
-    exits = ["raise exit"] if "processes" in world.has else []
+    exits = ["system exit"] if "processes" in world.has else []
     with world.with_options(workers=2, on_fault="restart").open(4, length=9) as envs:
         for act in ("raise", "raise unpicklable", *exits):
             envs.reset(seed=3)

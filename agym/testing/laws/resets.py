@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.testing.laws.law import assert_same, law, play
+from agym.testing.law import assert_same, law, play
 from agym.testing.worlds import World
 
 

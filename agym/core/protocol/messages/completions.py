@@ -77,17 +77,13 @@ class Completion(NamedTuple):
     payload: Payload | None = None
 
     @property
-    def has_problems(self) -> bool:
-        return self.payload is not None and bool(self.payload.problems)
-
-    @property
     def num_without_problem(self) -> int:
         """Number of environments whose step completed without a problem; 0 if any has one.
 
         It is 0 for other operations that return values, such as the load of a replacement.
         """
-        returns = self.payload is not None and bool(self.payload.values)
-        return 0 if self.has_problems or returns else self.stop - self.start
+        special = self.payload is not None and (self.payload.problems or self.payload.values)
+        return 0 if special else self.stop - self.start
 
 
 def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:

@@ -14,7 +14,7 @@ import agym
 from agym.backends import Asyncio, Process
 from agym.core.backends.process.worker_loop import WorkerLoop
 from agym.testing import AsyncScriptedEnv, World, assert_same
-from agym.testing.laws.law import play
+from agym.testing.law import play
 from tests.support.patience import deadline, patience
 from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over, steps_of
 
