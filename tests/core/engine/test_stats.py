@@ -68,20 +68,6 @@ def test_steps_and_episodes_are_counted(world: World) -> None:
         stats.limit = "you"
 
 
-@over(SERIAL, PROCESS)
-def test_a_straggler_is_named_within_a_hundred_steps(world: World) -> None:
-    factories = [partial(Slow, 0.00003)] * 15
-    factories.insert(6, partial(Slow, 0.0003))
-    with world.open_envs(factories) as envs:
-        envs.reset()
-        for _ in range(100):
-            envs.step([0] * 16)
-        stats = envs.stats()
-        assert stats.stragglers == (6,)
-        assert "stragglers: environment 6" in str(stats)
-        assert stats.envs[6].p50 > 0.0002
-
-
 MILLISECOND = 1_000_000
 
 

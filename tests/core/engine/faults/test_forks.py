@@ -22,7 +22,7 @@ SETUPS = {
 each_place = pytest.mark.parametrize("setup", SETUPS)
 
 SCRIPT = """
-    import gc, multiprocessing, os, signal, sys, warnings
+    import gc, os, signal, sys, warnings
     import agym
     from tests.support.envs.plain_envs import Probe
 
@@ -79,30 +79,6 @@ def test_a_forked_child_disturbs_nothing(child: str, setup: str, tmp_path: Path)
 def test_serial_environments_are_the_childs_own(tmp_path: Path) -> None:
     does = "envs.step([0] * 4); envs.close(); sys.exit(3)"
     assert run(tmp_path, forking('backend="serial"', does)) == (0, "3\n3\nfine\n", "")
-
-
-@pytest.mark.full
-@each_place
-def test_a_child_of_multiprocessing(setup: str, tmp_path: Path) -> None:
-    script = f"""
-    import multiprocessing, warnings
-    import agym
-    from tests.support.envs.plain_envs import Probe
-
-    warnings.simplefilter("ignore", DeprecationWarning)
-
-    with agym.make(Probe, 4, {SETUPS[setup]}) as envs:
-        envs.reset()
-        for target in (envs.close, envs.reset):
-            child = multiprocessing.get_context("fork").Process(target=target)
-            child.start()
-            child.join()
-            print(child.exitcode)
-            envs.step([0] * 4)
-    """
-    code, out, err = run(tmp_path, script)
-    assert (code, out) == (0, "0\n1\n")
-    assert err.count("Traceback") == err.count("ClosedError: ") == 1, err
 
 
 ASYNC = """
