@@ -57,13 +57,23 @@ class Mute(Exception):
     __repr__ = __str__
 
 
+class Falsy(Exception):
+    """An exception that is false."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
 # Exceptions that an environment may raise, by the name of the act.
 EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "raise": lambda: ValueError("boom"),
     "raise unpicklable": lambda: Unpicklable("boom"),
     "raise many arguments": lambda: ManyArguments(7, "boom"),
     "raise mute": Mute,
+    "raise falsy": lambda: Falsy("boom"),
     "raise eof": lambda: EOFError("boom"),
+    "raise timeout": lambda: TimeoutError("boom"),
+    "raise broken pipe": lambda: BrokenPipeError("boom"),
     "raise attribute error": lambda: AttributeError("boom"),
     "raise group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
 }
@@ -73,14 +83,25 @@ INTERRUPTIONS: dict[str, Callable[[], BaseException]] = {
     "system exit": lambda: SystemExit(3),
 }
 # Acts that end the environment's process, and the exit codes that the caller sees.
-DEATHS = {"kill": -signal.SIGKILL, "abort": -signal.SIGABRT, "exit": 3}
+DEATHS = {
+    "kill": -signal.SIGKILL,
+    "segv": -signal.SIGSEGV,
+    "abort": -signal.SIGABRT,
+    "exit": 3,
+}
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A named pipe at which an environment waits until the test opens it."""
+    """A named pipe at which an environment waits until the test opens it.
+
+    Attributes:
+        path: The pipe.
+        stubborn: Whether a task that waits here ignores its cancellation.
+    """
 
     path: str
+    stubborn: bool = False
 
     def block(self) -> None:
         """Wait in this thread."""
@@ -94,7 +115,12 @@ class Gate:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
         loop.add_reader(descriptor, lambda: None if opened.done() else opened.set_result(None))
         try:
-            await opened
+            while not opened.done():
+                try:
+                    await asyncio.wait([opened])
+                except asyncio.CancelledError:
+                    if not self.stubborn:
+                        raise
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)
@@ -154,8 +180,9 @@ class Script:
 
         "raise", "raise unpicklable", ...   raise one of EXCEPTIONS
         "interrupt", "system exit"          raise one of INTERRUPTIONS
-        "kill", "abort", "exit"             end the process
+        "kill", "segv", "abort", "exit"     end the process
         "wait"                              wait until the test opens the gate
+        "wait stubbornly"                   the same, and ignore a cancellation
         "spin"                              compute forever, holding the event loop
         "spin in C"                         never return from C code
         "misfit"                            return an observation of another shape
@@ -179,7 +206,7 @@ class Script:
             after: Number of operations of this kind before the act.
             always: Whether to repeat the act in all later operations.
         """
-        if act == "wait" and not Path(self.gate(env_id).path).exists():
+        if act.startswith("wait") and not Path(self.gate(env_id).path).exists():
             os.mkfifo(self.gate(env_id).path)
         path = self._path(env_id, operation)
         path.with_suffix(".new").write_text(f"{after}\n{'always' if always else 'once'}\n{act}")
@@ -193,9 +220,9 @@ class Script:
         """Whether an act has not been performed yet."""
         return self._path(env_id, operation).exists()
 
-    def gate(self, env_id: int) -> Gate:
+    def gate(self, env_id: int, *, stubborn: bool = False) -> Gate:
         """Return the gate of an environment."""
-        return Gate(str(Path(self.folder, f"{env_id}.gate")))
+        return Gate(str(Path(self.folder, f"{env_id}.gate")), stubborn)
 
     def try_open(self, env_id: int) -> bool:
         """Open an environment's gate if the environment waits there; return whether it did."""
@@ -348,9 +375,9 @@ class _Scripted:
             faulthandler.disable()  # this death is intended: no traceback is of use
             os.kill(os.getpid(), -DEATHS[act])
             signal.pause()
-        elif act == "wait":
+        elif act is not None and act.startswith("wait"):
             assert self.script is not None
-            await self.script.gate(self.number)
+            await self.script.gate(self.number, stubborn=act == "wait stubbornly")
         elif act == "spin in C":
             reader, _ = os.pipe()
             ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
@@ -397,6 +424,11 @@ class ScriptedEnv(_Scripted, gymnasium.Env[Any, Any]):
 
 class AsyncScriptedEnv(_Scripted):
     """:class:`ScriptedEnv` as a coroutine environment; other tasks run before each operation."""
+
+    @property
+    def unwrapped(self) -> AsyncScriptedEnv:
+        """The environment itself, whose generator a retry of an episode sets."""
+        return self
 
     async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start an episode; the info has the seed, the options and the draw."""

@@ -30,7 +30,7 @@ Kind = Literal["env", "coroutine", "vector"]
 # The properties of a world that a law may need.
 Need = Literal[
     "sync", "async", "single", "concurrent", "deaths", "processes", "deadlines",
-    "next_step", "same_step", "disabled",
+    "next_step", "same_step", "disabled", "not_same_step",
 ]  # fmt: skip
 
 
@@ -157,6 +157,8 @@ class World:
         """The properties of this world that laws may need."""
         spec = parse_backend(self.backend)
         has: set[Need] = {self.api, self.autoreset}
+        if self.autoreset != "same_step":
+            has.add("not_same_step")
         if self.kind != "vector":
             has.add("single")
             in_caller = isinstance(spec, Serial | ProcessWithCaller)  # some environments, or all

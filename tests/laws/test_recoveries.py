@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 import agym
 from agym.testing import World
+from agym.testing.scripted import EXCEPTIONS
 from tests.support.backends import FORK
 from tests.support.core_selection import examples
 from tests.support.patience import deadline, patience
@@ -59,7 +60,7 @@ class Recoveries(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- what goes wrong
 
-    @rule(i=env_ids, operation=operations, act=st.sampled_from(["raise", "raise unpicklable"]))
+    @rule(i=env_ids, operation=operations, act=st.sampled_from([*EXCEPTIONS]))
     def let_raise(self, i: int, operation: str, act: str) -> None:
         self.envs.script.set(i, operation, act)
 
@@ -103,6 +104,25 @@ class Recoveries(RuleBasedStateMachine):
         result = self.envs.step([action] * len(ids), env_ids=ids)
         assert len(result.infos) == len(ids)
         for k, i in enumerate(ids):
+            self.check_step(i, action, [column[k] for column in result])
+
+    @rule(i=env_ids, action=actions)
+    def step_one(self, i: int, action: int) -> None:
+        self.check_step(i, action, [*self.envs[i].step(action)])
+
+    @precondition(lambda self: self.world.api == "async")
+    @rule(ids=ids_of_some, action=actions)
+    def reset_and_step(self, ids: list[int], action: int) -> None:
+        """Dispatch a step before the reset has ended."""
+
+        async def dispatch(envs: Any) -> Any:
+            reset = envs.reset(env_ids=ids)
+            step = envs.step([action] * len(ids), env_ids=ids)
+            return await reset, await step
+
+        reset, result = self.envs.run(dispatch(self.envs.envs))
+        for k, i in enumerate(ids):
+            self.check_start(i, reset.observations[i], reset.infos[i])
             self.check_step(i, action, [column[k] for column in result])
 
     @rule(ids=ids_of_some, action=actions, least=st.integers(1, 3))
@@ -173,17 +193,17 @@ class Recoveries(RuleBasedStateMachine):
 def _worlds() -> list[Any]:
     recoveries = [("next_step", "replay"), ("same_step", "restart"), ("disabled", "replay")]
     places: list[dict[str, Any]] = [
-        {"backend": FORK, "workers": 2},
-        {"backend": FORK, "workers": 2, "kind": "coroutine"},
-        {"backend": "thread", "workers": 3},
-        {"backend": "asyncio", "kind": "coroutine"},
+        {"backend": FORK, "workers": 2, "api": "async"},
+        {"backend": FORK, "workers": 2, "api": "sync", "kind": "coroutine"},
+        {"backend": "thread", "workers": 3, "api": "sync"},
+        {"backend": "asyncio", "kind": "coroutine", "api": "async"},
     ]
     worlds = []
     for place in places:
         for mode, recovery in recoveries:
             policy = agym.FaultPolicy(recovery, max_restarts=10**6)
             options = {"timeout": deadline(0.4), "on_fault": policy}
-            worlds.append(World(api="async", autoreset=mode, options=options, **place))
+            worlds.append(World(autoreset=mode, options=options, **place))
     return [pytest.param(world, id=str(world)) for world in worlds]
 
 

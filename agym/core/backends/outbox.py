@@ -81,7 +81,8 @@ class Outbox:
     def put(self, port: Any, item: Any) -> None:
         """Add a port's item, and wake the caller if it sleeps and has enough environments now.
 
-        An item that is not a completion, or has a problem, wakes the caller in any case.
+        An item that is not a completion, has a problem or returns values wakes the caller in any
+        case: the load of a replacement is part of a step, but no environment that the step awaits.
         """
         envs = item.num_without_problem if type(item) is Completion else 0
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import warnings
 from collections.abc import Callable
@@ -19,22 +20,28 @@ from agym.errors import (
     WorkerDied,
 )
 from agym.testing.law import law, steps_of
-from agym.testing.scripted import DEATHS, EXCEPTIONS
+from agym.testing.scripted import DEATHS, EXCEPTIONS, INTERRUPTIONS
 from agym.testing.worlds import World
 
 # The arguments of operations on four environments.
-ARGUMENTS: dict[str, list[Any]] = {"step": [[0] * 4], "call": ["add", 1.0]}
+ARGUMENTS: dict[str, list[Any]] = {
+    "reset": [],
+    "step": [[0] * 4],
+    "render": [],
+    "call": ["add", 1.0],
+}
 
 
 @law("single")
 def an_environment_that_raises_spoils_no_other(world: World) -> None:
     """The error names the environment and the operation; after its reset, all can be used."""
+    acts = [*EXCEPTIONS, *(INTERRUPTIONS if "processes" in world.has else ())]
     with world.open(4, length=100) as envs:
-        for operation, act in itertools.product(("reset", "step", "render", "call"), EXCEPTIONS):
+        for operation, act in itertools.product(ARGUMENTS, acts):
             envs.reset(seed=7)
             envs.script.set(1, operation, act)
             with pytest.raises(EnvError) as caught:
-                getattr(envs, operation)(*ARGUMENTS.get(operation, []))
+                getattr(envs, operation)(*ARGUMENTS[operation])
             error = caught.value
             assert (error.env_id, error.operation) == (1, operation)
             assert error.__cause__ is not None
@@ -111,12 +118,12 @@ def a_dead_worker_is_reported_with_its_environments(world: World) -> None:
             lambda: envs.render([1]),
             lambda: envs.send([0], [0]),
         ]
-        for operation, act in itertools.product(("reset", "step", "render", "call"), DEATHS):
+        for operation, act in zip(ARGUMENTS, DEATHS, strict=True):
             envs.reset()
             pid = envs.call("pid")[0]
             envs.script.set(1, operation, act)
             with pytest.raises(WorkerDied) as caught:
-                getattr(envs, operation)(*ARGUMENTS.get(operation, []))
+                getattr(envs, operation)(*ARGUMENTS[operation])
             error = caught.value
             assert (error.worker, error.pid, error.exitcode) == (0, pid, DEATHS[act])
             assert error.signal == (None if act == "exit" else signal.Signals(-DEATHS[act]).name)
@@ -134,6 +141,37 @@ def a_dead_worker_is_reported_with_its_environments(world: World) -> None:
             envs.reset(env_ids=[0, 1])
             after = envs.step([5, 6, 7, 8]).observations[:, 2:].tolist()
             assert after == [[1, 5], [1, 6], [now[0] + 1, 7], [now[1] + 1, 8]]
+
+
+@law("processes")
+def a_worker_that_dies_while_idle_is_reported(world: World) -> None:
+    """A later call raises, and other workers go on; with ``restart``, each environment tells it."""
+    with world.with_options(workers=2).open(4, length=10**6) as envs:
+        envs.reset()
+        pid = envs.stats().workers[1].pid
+        os.kill(pid, signal.SIGKILL)
+
+        def step_until_noticed() -> None:
+            while True:
+                envs.step([0, 0], env_ids=[2, 3])
+
+        with pytest.raises(WorkerDied) as caught:
+            step_until_noticed()
+        error = caught.value
+        assert (error.worker, error.pid, error.signal) == (1, pid, "SIGKILL")
+        assert error.env_ids == (2, 3)
+        envs.step([0, 0], env_ids=[0, 1])
+        assert envs.restart([2]) == [2, 3]  # all environments of the worker
+        envs.reset(env_ids=[2, 3])
+        assert envs.step([0, 0], env_ids=[2, 3]).observations[:, 2].tolist() == [1, 1]
+    with world.with_options(workers=2, on_fault="restart").open(4, length=10**6) as envs:
+        envs.reset()
+        os.kill(envs.stats().workers[1].pid, signal.SIGKILL)
+        faults: list[Any] = []
+        while len(faults) < 2:
+            faults += [info["fault"] for info in envs.step([0] * 4).infos if "fault" in info]
+        assert [(fault.env_id, fault.exitcode) for fault in faults] == [(2, -9), (3, -9)]
+        assert not any("fault" in info for info in envs.step([0] * 4).infos)
 
 
 @law("processes")
@@ -155,22 +193,22 @@ def deaths_of_all_workers_are_one_group(world: World) -> None:
 @law("processes")
 def a_failed_restart_may_be_repeated(world: World) -> None:
     """Until a restart succeeds, the environments raise, and other workers go on."""
-    for act in (*DEATHS, "raise"):
-        with world.with_options(workers=2).open(4, length=9) as envs:
-            envs.reset()
-            envs.script.set(1, "step", "exit")
-            with pytest.raises(WorkerDied):
-                envs.step([0] * 4)
+    with world.with_options(workers=2).open(4, length=9) as envs:
+        envs.reset()
+        envs.script.set(1, "step", "exit")
+        with pytest.raises(WorkerDied):
+            envs.step([0] * 4)
+        for act in ("kill", "raise", "system exit"):
             envs.script.set(1, "make", act)
             with pytest.raises((WorkerDied, EnvError)) as caught:
                 envs.restart()
-            assert act in DEATHS or "boom" in str(caught.value)
+            assert act != "raise" or "boom" in str(caught.value)
             with pytest.raises((WorkerDied, EnvError)):
                 envs.step([0], env_ids=[0])
             envs.step([5, 6], env_ids=[2, 3])
-            assert envs.restart() == [0, 1]
-            envs.reset(env_ids=[0, 1])
-            assert envs.step([5, 6, 7, 8]).observations[:2, 2:].tolist() == [[1, 5], [1, 6]]
+        assert envs.restart() == [0, 1]
+        envs.reset()
+        assert envs.step([5, 6, 7, 8]).observations[:, 2].tolist() == [1] * 4
 
 
 @law("deadlines")

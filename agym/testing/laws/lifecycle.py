@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import pytest
 
-from agym.errors import AgymErrorGroup, BusyError, ClosedError, EnvError, WorkerDied
+from agym import FaultPolicy
+from agym.errors import (
+    AgymErrorGroup,
+    BusyError,
+    ClosedError,
+    CrashLoopError,
+    EnvError,
+    WorkerDied,
+)
 from agym.testing.law import calls_of, law, rows
 from agym.testing.scripted import DEATHS, Script
 from agym.testing.worlds import World
+
+# Exceptions that travel in different ways.
+ACTS = ("raise", "raise unpicklable", "raise mute")
 
 
 @law("single")
@@ -45,24 +57,26 @@ def calls_after_closing_are_refused(world: World) -> None:
 @law("single")
 def an_environment_that_raises_in_close_is_reported(world: World) -> None:
     """The other environments are closed."""
-    with world.open(3) as envs:
-        envs.script.set(1, "close", "raise")
-        with pytest.raises(EnvError) as caught:
-            envs.close()
-        assert (caught.value.env_id, caught.value.operation) == (1, "close")
-        assert envs.script.closed() == [0, 2]
+    for act in ACTS:
+        with world.open(3) as envs:
+            envs.script.set(1, "close", act)
+            with pytest.raises(EnvError) as caught:
+                envs.close()
+            assert (caught.value.env_id, caught.value.operation) == (1, "close")
+            assert envs.script.closed() == [0, 2]
 
 
 @law("single")
 def a_constructor_that_raises_is_reported(world: World) -> None:
     """The error names the environments; no worker stays alive."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = Script(folder)
-        for i in (1, 2):
-            script.set(i, "make", "raise")
-        factories = script.factories(4, coroutines=world.kind == "coroutine")
-        with pytest.raises((EnvError, AgymErrorGroup)) as caught, world.open_envs(factories):
-            pass
+    for act in ACTS:
+        with tempfile.TemporaryDirectory() as folder:
+            script = Script(folder)
+            for i in (1, 2):
+                script.set(i, "make", act)
+            factories = script.factories(4, coroutines=world.kind == "coroutine")
+            with pytest.raises((EnvError, AgymErrorGroup)) as caught, world.open_envs(factories):
+                pass
         errors = getattr(caught.value, "exceptions", [caught.value])
         assert [(error.env_id, error.operation) for error in errors] in (
             [(1, "make")],
@@ -85,6 +99,27 @@ def a_worker_that_dies_in_a_constructor_is_reported(world: World) -> None:
                 pass
         assert (caught.value.env_ids, caught.value.exitcode) == ((2, 3), DEATHS[act])
         assert set(caught.value.operations.values()) == {"make"}
+
+
+@law("processes")
+def a_worker_that_dies_in_a_constructor_is_replaced(world: World) -> None:
+    """With ``on_fault``, it is started again, up to ``max_restarts`` times."""
+    for always in (False, True):
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            script = Script(folder)
+            script.set(2, "make", "exit", always=always)
+            factories = script.factories(4, coroutines=world.kind == "coroutine")
+            policy = FaultPolicy("restart", max_restarts=2)
+            opened = world.with_options(workers=2, on_fault=policy).open_envs(factories)
+            if always:
+                with pytest.raises(CrashLoopError) as caught:
+                    stack.enter_context(opened)
+                assert [fault.operation for fault in caught.value.faults] == ["make"] * 3
+                continue
+            envs = stack.enter_context(opened)
+            envs.reset()
+            assert envs.step([0] * 4).observations[:, 2].tolist() == [1] * 4
+            assert [worker.restarts for worker in envs.stats().workers] == [0, 1]
 
 
 @law("single")

@@ -13,6 +13,7 @@ from agym.errors import (
     AgymErrorGroup,
     BusyError,
     ClosedError,
+    CrashLoopError,
     EnvError,
     NothingSentError,
     ResetNeededError,
@@ -205,7 +206,7 @@ def receive_all(envs: Any) -> tuple[list[list[float]], list[int]]:
             received += rows(envs.recv())
         except NothingSentError:
             return received, failed
-        except (EnvError, WorkerDied, AgymErrorGroup) as error:
+        except (EnvError, WorkerDied, CrashLoopError, AgymErrorGroup) as error:
             failed += error.env_ids
 
 

@@ -12,6 +12,7 @@ import pytest
 from agym import FaultPolicy
 from agym.errors import AgymError, CrashLoopError, ResetNeededError
 from agym.testing.law import assert_same, law, play
+from agym.testing.laws.receiving import receive_all
 from agym.testing.worlds import World
 
 AT = 4  # the step in which the fault happens
@@ -31,18 +32,50 @@ def _changed(ours: list[Any], theirs: list[Any], env_id: int) -> bool:
 
 @law("single")
 def a_fault_ends_one_episode(world: World) -> None:
-    """The episode is truncated with ``info["fault"]`` and no invented reward; others go on."""
-    replaying = world.with_options(workers=2, on_fault=FaultPolicy("replay"))
-    with replaying.open(4, length=7) as ours, world.serial.open(4, length=7) as theirs:
-        ours.script.set(1, "step", _fault(world), after=AT)
-        results, expected = play(ours), play(theirs)
-        row = results[1 + AT]
+    """The episode is truncated with ``info["fault"]`` and no invented reward; others go on.
+
+    If a worker dies, ``restart`` ends the episodes of its other environments, too.
+    """
+    acts = dict.fromkeys(["raise", _fault(world)])
+    operations = ["step"] if world.autoreset == "disabled" else ["step", "reset"]
+    cases = [("restart", *case) for case in itertools.product(acts, operations)]
+    for mode, act, operation in [*cases, ("replay", _fault(world), "step")]:
+        recovering = world.with_options(workers=2, on_fault=mode)
+        with recovering.open(4, length=7) as ours, world.serial.open(4, length=7) as theirs:
+            ours.script.set(1, operation, act, after=AT if operation == "step" else 1)
+            results, expected = play(ours), play(theirs)
+        lost = {0, 1} if (mode, act) == ("restart", "kill") else {1}
+        assert {i for i in range(4) if _changed(results, expected, i)} == lost
+        at = next(k for k, result in enumerate(results) if "fault" in result.infos[1])
+        row = results[at]
+        for i in lost:
+            fault = row.infos[i]["fault"]
+            assert (fault.env_id, fault.kind) == (i, "died" if act == "kill" else "raised")
+            assert (row.rewards[i], row.terminated[i], row.truncated[i]) == (0.0, False, True)
+            last = row.infos[i].get("final_obs", row.observations[i])
+            assert_same(last, results[at - 1].observations[i])
+            assert "\n" not in fault.error
+            assert (fault.capsule, fault.replay) == ("", "")
+            if act == "kill" and world.kind == "env":
+                assert (fault.culprit, fault.worker) == (1, 0)
         fault = row.infos[1]["fault"]
-        assert (fault.env_id, fault.operation) == (1, "step")
-        assert (row.rewards[1], row.terminated[1], row.truncated[1]) == (0.0, False, True)
-        last = row.infos[1].get("final_obs", row.observations[1])
-        assert_same(last, results[AT].observations[1])
-        assert [_changed(results, expected, i) for i in range(4)] == [False, True, False, False]
+        assert fault.operation == ("step" if act == "kill" else operation)
+        assert operation == "reset" or fault.seed == 4
+        if (act, operation) == ("raise", "step"):
+            assert (fault.step, fault.action, fault.pid) == (AT + 1, AT + 1, None)
+            assert "boom" in fault.error
+            assert "_act" in fault.traceback
+
+
+@law("single")
+def a_run_with_faults_can_be_repeated(world: World) -> None:
+    """The seeds of replacements depend only on the seed of the run and on the faults."""
+    runs = []
+    for _ in range(2):
+        with world.with_options(workers=2, on_fault="restart").open(4) as envs:
+            envs.script.set(1, "step", _fault(world), after=AT)
+            runs.append([result[:-1] for result in play(envs)])
+    assert_same(*runs)
 
 
 @law("single")
@@ -77,30 +110,89 @@ def a_fault_in_a_reset_is_repeated_by_the_replacement(world: World) -> None:
 def an_environment_that_always_fails_is_given_up(world: World) -> None:
     """After ``max_restarts``, an error names the environment; ``restart`` starts a new count."""
     policy = FaultPolicy("restart", max_restarts=2)
-    with world.with_options(workers=2, on_fault=policy).open(2) as envs:
-        envs.reset()
-        envs.script.set(0, "step", "raise", always=True)
+    for operation, act in (("step", "raise"), ("reset", _fault(world))):
+        lost = (0, 1) if act == "kill" else (0,)
+        with world.with_options(workers=2, on_fault=policy).open(4) as envs:
+            envs.reset()
+            envs.script.set(0, operation, act, always=True)
 
-        def step_again_and_again() -> None:
-            for _ in range(9):
-                envs.step([0, 0])
-                if world.autoreset == "disabled":
+            def reset_and_step(envs: Any) -> None:
+                for _ in range(9):
                     envs.reset()
+                    envs.step([0] * 4)
 
-        with pytest.raises(CrashLoopError) as caught:
-            step_again_and_again()
-        assert caught.value.env_ids == (0,)
-        assert len(caught.value.faults) == 3
-        with pytest.raises(CrashLoopError):
-            envs.step([0, 0])
-        envs.script.clear(0, "step")
-        assert envs.restart() == [0]
-        with pytest.raises(ResetNeededError):
-            envs.step([0, 0])
-        envs.reset(env_ids=[0])
-        assert envs.step([0], env_ids=[0]).observations[0, 2] == 1
-        envs.script.set(0, "step", "raise")  # the first failure of a new count
-        assert "fault" in envs.step([0], env_ids=[0]).infos[0]
+            for _ in range(2):
+                with pytest.raises(CrashLoopError) as caught:
+                    reset_and_step(envs)
+            assert caught.value.env_ids == lost
+            assert len(caught.value.faults) == 3
+            envs.reset(env_ids=[2, 3])
+            assert envs.step([0, 0], env_ids=[2, 3]).observations[:, 2].tolist() == [1, 1]
+            envs.script.clear(0, operation)
+            assert envs.restart() == [*lost]
+            with pytest.raises(ResetNeededError):
+                envs.step([0] * 4)
+            envs.reset(env_ids=lost)
+            assert envs.step([0], env_ids=[0]).observations[0, 2] == 1
+            envs.script.set(0, "step", "raise")  # the first failure of a new count
+            assert "fault" in envs.step([0], env_ids=[0]).infos[0]
+
+
+@law("single")
+def an_environment_that_is_given_up_is_received_once(world: World) -> None:
+    """One receipt raises the error, and the results of the other workers are received."""
+    policy = FaultPolicy("restart", max_restarts=0)
+    with world.with_options(workers=2, on_fault=policy).open(4) as envs:
+        envs.reset()
+        envs.script.set(0, "step", _fault(world))
+        envs.send([0] * 4)
+        received, failed = receive_all(envs)
+        ids = [row[0] for row in received]
+        assert failed in ([0], [0, 1])
+        assert {2, 3} <= {*ids} <= {1, 2, 3}
+        assert len(ids) == len({*ids})
+
+
+def _ended(world: World, envs: Any) -> tuple[list[list[tuple[float, float]]], list[Any]]:
+    """Play; return the draws and lengths of the episodes that ended, and all infos."""
+    ended: list[list[tuple[float, float]]] = [[] for _ in range(4)]
+    infos = [*envs.reset(seed=3).infos]
+    for _ in range(16):
+        result = envs.step([1] * 4)
+        infos += result.infos
+        for i in np.flatnonzero(result.terminated):
+            last = result.infos[i].get("final_obs", result.observations[i])
+            ended[i].append((last[0], last[2]))
+        over = np.flatnonzero(result.terminated | result.truncated)
+        if world.autoreset == "disabled" and over.size:
+            infos += envs.reset(env_ids=over).infos
+    return ended, infos
+
+
+@law("single")
+def a_retry_repeats_the_episode(world: World) -> None:
+    """With ``retry=``, the episodes that end are those of a run without faults.
+
+    If an episode fails in each retry, it is given up, and the environment starts another one.
+    """
+    policy = FaultPolicy("restart", retry=2, max_restarts=1000)
+    with world.serial.open(4) as theirs:
+        expected, _ = _ended(world, theirs)
+    retrying = world.with_options(workers=2, on_fault=policy)
+    for operation in ("step", "reset"):
+        with retrying.open(4) as envs:
+            envs.script.set(1, operation, _fault(world), after=4 if operation == "step" else 1)
+            ended, infos = _ended(world, envs)
+        for ours, episodes in zip(ended, expected, strict=True):
+            assert len(ours) >= 2
+            assert ours == episodes[: len(ours)]
+        assert {info["fault"].retry for info in infos if "fault" in info} == {1}
+        assert {info["retry"] for info in infos if "retry" in info} == {1}
+    with retrying.open(4) as envs:
+        envs.script.set(1, "step", "raise", always=True)
+        ended, infos = _ended(world, envs)
+    assert [ended[i] for i in (0, 2, 3)] == [expected[i] for i in (0, 2, 3)]
+    assert [info["fault"].retry for info in infos if "fault" in info][:6] == [1, 2, 0, 1, 2, 0]
 
 
 @law("single")
@@ -150,8 +242,9 @@ def a_replacement_that_fails_is_made_again(world: World) -> None:
 @law("single")
 def an_environment_is_replaced_also_if_its_close_raises(world: World) -> None:
     """The error of the old environment's ``close`` is dropped; others go on."""
+    exits = ["system exit"] if "processes" in world.has else []
     with world.with_options(workers=2, on_fault="restart").open(4, length=9) as envs:
-        for act in ("raise", "raise unpicklable"):
+        for act in ("raise", "raise unpicklable", *exits):
             envs.reset(seed=3)
             envs.script.set(1, "step", "raise")
             envs.script.set(1, "close", act)
@@ -187,16 +280,21 @@ def all_environments_may_fail_at_once(world: World) -> None:
         assert result.truncated.all()
         envs.reset()
         assert envs.step([1] * 4).observations[:, 2].tolist() == [1] * 4
+    if "processes" in world.has:
+        with world.with_options(workers=2, on_fault="replay").open(4) as envs:
+            envs.reset(seed=1)
+            for i in (0, 2):  # one in each worker
+                envs.script.set(i, "step", "kill")
+            infos = envs.step([1] * 4).infos
+            assert ["fault" in info for info in infos] == [True, False, True, False]
 
 
-@law("processes")
+@law("processes", "not_same_step")
 def a_replay_leaves_episodes_ended_that_had_ended(world: World) -> None:
     """A worker dies after the episode of environment 0: the next steps are as without the fault.
 
     The episode has ended by itself or by a fault, and steps are of all, of some, or are sent.
     """
-    if world.autoreset == "same_step":
-        return  # between two steps, no episode has ended
     options: Any = {"workers": 1, "on_fault": "replay"}
 
     def send_and_receive(envs: Any) -> Any:

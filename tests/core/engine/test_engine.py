@@ -1,4 +1,4 @@
-"""The engine alone, on a fake backend: no process, no thread, no environment."""
+"""The engine alone, on a fake backend: what no law can time, because nothing runs by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from agym.core.protocol.messages.operations import (
     CLOSE,
     OPEN,
     Operation,
-    Render,
     Reset,
     Step,
 )
@@ -30,9 +29,7 @@ from agym.errors import (
     BusyError,
     ClosedError,
     EnvError,
-    ResetNeededError,
     StepTimeout,
-    UsageError,
 )
 
 SPACE = spaces.Box(-100, 100, (2,), np.float32)
@@ -132,80 +129,6 @@ def test_a_ticket_ends_with_its_last_part() -> None:
     assert value_of(engine, ticket).infos == [{}, {"x": 1}, {}, {}]
 
 
-def test_full_batches_alternate_between_the_planes() -> None:
-    engine, backend = ready()
-    planes = []
-    for _ in range(4):
-        engine.step([0] * 4)
-        planes.append(backend.operations[0].message.plane)
-        backend.end()
-        engine.poll()
-    assert planes[0] != planes[1]
-    assert planes[:2] == planes[2:]
-
-
-def test_copies_are_the_callers_and_views_last_until_the_next_but_one() -> None:
-    for copy in (True, False):
-        engine, backend = ready(copy=copy)
-        results = []
-        for fill in (1, 2, 3):
-            ticket = engine.step([0] * 4)
-            backend.end(fill=fill)
-            results.append(value_of(engine, ticket).rewards)
-        assert [r[0] for r in results] == ([1, 2, 3] if copy else [3, 2, 3])
-
-
-def test_a_second_step_in_flight_is_refused() -> None:
-    engine, backend = ready()
-    engine.step([0, 0], env_ids=[1, 2])
-    with pytest.raises(BusyError, match="environment 1"):
-        engine.step([0] * 4)
-    engine.step([0], env_ids=[3])
-    assert len(backend.operations) == 2
-
-
-def test_a_reset_behind_a_step_waits_for_the_row_and_a_render_behind_it_waits_too() -> None:
-    engine, backend = ready()
-    step = engine.step([0] * 4)
-    early = engine.ask(Render())
-    reset = engine.reset(env_ids=[2])
-    late = engine.ask(Render())
-    assert [o.message.name for o in backend.operations] == ["step", "render", "render", "render"]
-    assert [(o.start, o.stop) for o in backend.operations[2:]] == [(0, 2), (3, 4)]
-    backend.end(0, fill=1)
-    value_of(engine, step)
-    kinds = [(o.message.name, o.start) for o in backend.operations[3:]]
-    assert kinds == [("reset", 2), ("render", 2)]
-    backend.end(0, payload=Payload(values=dict.fromkeys(range(4), "early")))
-    assert value_of(engine, early) == ["early"] * 4
-    backend.end(2, fill=5)
-    observations = value_of(engine, reset).observations
-    np.testing.assert_array_equal(observations[:, 0], [1, 1, 5, 1])
-    for _ in range(3):
-        ids = range(backend.operations[0].start, backend.operations[0].stop)
-        backend.end(0, payload=Payload(values={i: i for i in ids}))
-    assert value_of(engine, late) == [0, 1, 2, 3]
-
-
-def test_a_step_may_be_sent_right_behind_a_reset() -> None:
-    engine, backend = opened()
-    engine.reset()
-    step = engine.step([2, 1, 0, 2])
-    assert [o.message.name for o in backend.operations] == ["reset"]
-    backend.end()
-    engine.poll()
-    assert [(o.message.name, o.start, o.stop) for o in backend.operations] == [("step", 0, 4)]
-    backend.end(fill=1)
-    assert value_of(engine, step).rewards.tolist() == [1] * 4
-
-
-def test_ids_of_a_step_must_ascend_as_its_actions_do() -> None:
-    engine, backend = ready()
-    with pytest.raises(UsageError, match="ascending order"):
-        engine.step([0, 1], env_ids=[2, 1])
-    assert not backend.operations
-
-
 def test_operations_of_other_environments_do_not_wait() -> None:
     engine, backend = ready()
     engine.step([0], env_ids=[0])
@@ -214,39 +137,6 @@ def test_operations_of_other_environments_do_not_wait() -> None:
     assert [(o.message.name, o.start) for o in backend.operations] == [("step", 0), ("step", 1)]
     backend.end(1, fill=3)
     assert value_of(engine, other).rewards.tolist() == [3, 3]
-
-
-def test_scattered_environments_are_cut_into_runs() -> None:
-    engine, backend = ready(6)
-    ticket = engine.reset(seed=10, env_ids=[5, 0, 1, 3])
-    assert [(o.start, o.stop, o.message.values) for o in backend.operations] == [
-        (0, 2, [10, 11]),
-        (3, 4, [13]),
-        (5, 6, [15]),
-    ]
-    for fill in (1, 2, 3):
-        backend.end(fill=fill)
-    observations = value_of(engine, ticket).observations
-    assert observations[:, 0].tolist() == [1, 1, 0, 2, 0, 3]
-
-
-def test_steps_need_a_reset_first_and_again_after_an_error() -> None:
-    engine, backend = opened()
-    with pytest.raises(ResetNeededError, match="environment 0"):
-        engine.step([0] * 4)
-    engine.reset()
-    backend.end()
-    ticket = engine.step([0] * 4)
-    failure = Failure.of(ValueError("no"), 2, "step", seed=3)
-    backend.end(payload=Payload(problems=[failure]))
-    engine.poll()
-    with pytest.raises(EnvError, match="environment 2 raised in step: ValueError: no") as caught:
-        ticket.result()
-    assert (caught.value.env_id, caught.value.seed) == (2, 3)
-    assert isinstance(caught.value.__cause__, ValueError)
-    with pytest.raises(ResetNeededError, match="environment 2"):
-        engine.step([0] * 4)
-    engine.step([0] * 3, env_ids=[0, 1, 3])
 
 
 def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
@@ -308,17 +198,3 @@ def test_closing_stops_when_all_have_ended() -> None:
             ticket.result()
     assert backend.forces == [Force.NONE]
     assert list(engine.life.closing()) == []
-
-
-def test_workers_with_other_spaces_are_refused() -> None:
-    backend = FakeBackend(4)
-    other = Description(SPACE, spaces.Discrete(4), {}, None, None)
-    engine = Engine(backend)
-    backend.start()
-    backend.outcomes = [
-        Completion(OPEN, 0, 2, Payload(values={0: backend.description})),
-        Completion(OPEN, 2, 4, Payload(values={2: other})),
-    ]
-    backend.start = lambda: None  # type: ignore[method-assign]
-    with pytest.raises(UsageError, match=r"environment 2 .*action_space"):
-        engine.life.open().result()

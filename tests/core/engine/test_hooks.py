@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from agym.core.engine.hooks import Hooks
 from agym.watching.live.camera import Camera
 from agym.watching.live.throttle import Throttle
 from tests.support.backends import FORK
-from tests.support.drivers import APIS, opened
+from tests.support.drivers import each_api, opened
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of, holds_somebody
@@ -91,10 +90,11 @@ def test_adding_and_removing_are_idempotent() -> None:
         assert hooks.all == (other,)
 
 
-def test_a_removed_throttle_releases_a_thread() -> None:
-    with agym.make([Tally] * 2, backend="serial") as envs:
+@each_api
+def test_a_removed_throttle_releases_its_caller(api: str) -> None:
+    with opened(api, [Tally] * 2, **PROCESS) as envs:
         envs.reset()
-        hooks, paused = engine_of(envs).hooks, Throttle(2)
+        hooks, paused = engine_of(getattr(envs, "envs", envs)).hooks, Throttle(2)
         hooks.add(paused)
         paused.pause()
 
@@ -107,20 +107,6 @@ def test_a_removed_throttle_releases_a_thread() -> None:
         envs.step([0, 0])
         thread.join()
         envs.step([0, 0])
-
-
-async def test_a_removed_throttle_releases_a_task() -> None:
-    async with agym.make_async([Tally] * 2, **PROCESS) as envs:
-        await envs.reset()
-        hooks, paused = engine_of(envs).hooks, Throttle(2)
-        hooks.add(paused)
-        paused.pause()
-        held = asyncio.ensure_future(envs.step([0, 0]))
-        await asyncio.to_thread(until, partial(holds_somebody, paused))
-        assert not held.done()
-        await asyncio.to_thread(hooks.remove, paused)
-        await held
-        await envs.step([0, 0])
 
 
 class Waits(Hook):
@@ -147,7 +133,7 @@ def spin_on(spinning: SpinPolicy, over: Callable[[], bool], seconds: float = 0.0
     return True
 
 
-@pytest.mark.parametrize("api", APIS)
+@each_api
 @pytest.mark.parametrize("spins", [True, False])
 def test_a_hook_sees_each_wait(spins: bool, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(api, [Slow] * 2, **PROCESS) as envs:

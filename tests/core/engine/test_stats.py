@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,7 +14,6 @@ from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from typing import Any
 
-import psutil
 import pytest
 
 import agym
@@ -21,29 +21,17 @@ from agym.core._system.cpus import core_numbers
 from agym.core._system.load import CoreUse, Load
 from agym.core.engine.calls.traffic import BATCHES_PER_SAMPLE, Traffic
 from agym.core.engine.hooks import Hooks
-from tests.support.backends import FORK
-from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.faulty_envs import Exits, Raises
-from tests.support.envs.gated_envs import Gated, Gates
-from tests.support.envs.plain_envs import Tally
+from agym.testing import ScriptedEnv, World
 from tests.support.insides import gauges_of
 from tests.support.patience import patience
-
-PROCESS = {"backend": FORK, "workers": 2}
-EVERYWHERE = [
-    pytest.param({"backend": "serial"}, Tally, id="serial"),
-    pytest.param({"backend": "thread", "workers": 2}, Tally, id="thread"),
-    pytest.param(PROCESS, Tally, id="process"),
-    pytest.param({"backend": "asyncio"}, AsyncTally, id="asyncio"),
-    pytest.param(PROCESS, AsyncTally, id="process-coroutines"),
-]
+from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
 
-class Lame(Tally):
-    """Takes its time for a step."""
+class Slow(ScriptedEnv):
+    """Computes for some seconds in each step."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(length=1000)
+        super().__init__(length=10**6)
         self.seconds = seconds
 
     def step(self, action: Any) -> Any:
@@ -53,9 +41,9 @@ class Lame(Tally):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("setup", "env"), EVERYWHERE)
-def test_steps_and_episodes_are_counted(setup: dict[str, Any], env: Any) -> None:
-    with agym.make(partial(env, length=5), 4, autoreset="next_step", **setup) as envs:
+@over(SERIAL, THREAD, PROCESS, ASYNCIO, COROUTINES)
+def test_steps_and_episodes_are_counted(world: World) -> None:
+    with replace(world, autoreset="next_step").open(4, length=5) as envs:
         envs.reset()
         for _ in range(12):  # with two resets
             envs.step([0] * 4)
@@ -63,47 +51,21 @@ def test_steps_and_episodes_are_counted(setup: dict[str, Any], env: Any) -> None
         envs.send([0], [3])
         envs.recv()
         stats = envs.stats()
-        assert [env.steps for env in stats.envs] == [12, 13, 13, 13]
-        assert [env.episodes for env in stats.envs] == [3] * 4
-        assert [env.env_id for env in stats.envs] == [0, 1, 2, 3]
-        assert all(env.faults == 0 for env in stats.envs)
-        for env in stats.envs:
-            assert env.p50 is not None
-            assert env.p99 is not None
-            assert 0 < env.p50 <= env.p99
-        assert sorted(i for worker in stats.workers for i in worker.env_ids) == [0, 1, 2, 3]
-        for worker in stats.workers:
-            assert worker.pid is not None
-            assert psutil.pid_exists(worker.pid)
-            assert (worker.pid == os.getpid()) is (setup["backend"] != FORK)
-            assert worker.rss is not None
-            assert worker.rss > 1e6
-            assert worker.restarts == 0
-            assert 0 < worker.busy < 1
-        assert stats.limit in ("environments", "transport", "caller")
-        assert "4 environments, 51 steps" in str(stats)
-
-
-def test_the_record_is_frozen() -> None:
-    with agym.make(Tally, 1) as envs:
-        stats = envs.stats()
-        with pytest.raises(FrozenInstanceError):
-            stats.limit = "you"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("setup", [{"backend": "serial"}, PROCESS], ids=["serial", "process"])
-def test_a_straggler_is_named_within_a_hundred_steps(setup: dict[str, Any]) -> None:
-    factories = [partial(Lame, 0.00003)] * 15
-    factories.insert(6, partial(Lame, 0.0003))
-    with agym.make(factories, **setup) as envs:
-        envs.reset()
-        for _ in range(100):
-            envs.step([0] * 16)
-        stats = envs.stats()
-        assert stats.stragglers == (6,)
-        assert "stragglers: environment 6" in str(stats)
-        assert stats.envs[6].p50 is not None
-        assert stats.envs[6].p50 > 0.0002
+    assert [env.env_id for env in stats.envs] == [0, 1, 2, 3]
+    assert [env.steps for env in stats.envs] == [12, 13, 13, 13]
+    assert [(env.episodes, env.faults) for env in stats.envs] == [(3, 0)] * 4
+    for env in stats.envs:
+        assert 0 < (env.p50 or 0) <= (env.p99 or 0)
+    assert sorted(i for worker in stats.workers for i in worker.env_ids) == [0, 1, 2, 3]
+    for worker in stats.workers:
+        assert (worker.pid == os.getpid()) is ("processes" not in world.has)
+        assert (worker.rss or 0) > 1e6
+        assert worker.restarts == 0
+        assert 0 < worker.busy < 1
+    assert stats.limit in ("environments", "transport", "caller")
+    assert "4 environments, 51 steps" in str(stats)
+    with pytest.raises(FrozenInstanceError):
+        stats.limit = "you"
 
 
 MILLISECOND = 1_000_000
@@ -153,9 +115,9 @@ def _dispatch(traffic: Traffic, number: int) -> None:
         traffic.start(number)
 
 
-def test_what_a_step_takes_is_told() -> None:
-    """By environments that say themselves how long they took."""
-    with agym.make(partial(Lame, 0.02), 4, **PROCESS) as envs:
+def test_the_parts_of_a_step_add_up() -> None:
+    """Of environments whose time for a step is known."""
+    with PROCESS.open_envs(partial(Slow, 0.02), 4) as envs:
         envs.reset()
         for _ in range(20):
             envs.step([0] * 4)
@@ -167,68 +129,62 @@ def test_what_a_step_takes_is_told() -> None:
         assert 2 * (stats.work + stats.queue + stats.transport + stats.caller) <= stats.seconds
 
 
-def test_faults_and_restarts_are_counted() -> None:
-    with agym.make(partial(Exits, 3), 4, on_fault="restart", **PROCESS) as envs:
+@pytest.mark.parametrize("on_fault", ["restart", "replay"])
+@over(SERIAL, THREAD, PROCESS)
+def test_faults_are_counted(world: World, on_fault: str) -> None:
+    with world.open(4, on_fault=on_fault) as envs:
         envs.reset()
         first = envs.stats()
-        envs.step([0, 9, 0, 0])
-        stats = envs.stats()
-        assert [env.faults for env in stats.envs] == [1, 1, 0, 0]
-        assert [worker.restarts for worker in stats.workers] == [1, 0]
-        assert stats.workers[0].pid != first.workers[0].pid
-        assert stats.workers[1].pid == first.workers[1].pid
-    with agym.make(partial(Raises, "step"), 2) as envs:
-        envs.reset()
-        with pytest.raises(agym.EnvError):
-            envs.step([0, 9])
-        assert [env.faults for env in envs.stats().envs] == [0, 1]
-
-
-async def test_they_ask_nobody(gates: Gates) -> None:
-    """While an environment stands at its gate, and after its worker died."""
-    factories = [partial(Gated, path) for path in gates.paths]
-    async with agym.make_async(factories, backend=FORK, workers=3) as envs:
-        await envs.reset()
-        pending = envs.step([1, 0, 0])
-        assert envs.stats().workers[0].pid is not None
-        gates.open(0)
-        await pending
-        assert envs.stats().envs[0].steps == 1
-        pid = envs.stats().workers[2].pid
-        assert pid is not None
-        psutil.Process(pid).kill()
-        with pytest.raises(agym.WorkerDied):
-            await envs.step([0, 0, 0])
-        stats = envs.stats()
-        assert (stats.workers[2].pid, stats.workers[2].rss) == (None, None)
-    last = envs.stats()
-    assert last.envs == stats.envs
-    assert envs.stats() is last
-
-
-@pytest.mark.parametrize("on_fault", ["restart", "replay"])
-@pytest.mark.parametrize(
-    "setup",
-    [{"backend": "serial"}, {"backend": "thread"}, PROCESS],
-    ids=["serial", "thread", "process"],
-)
-def test_mended_faults_are_printed(setup: dict[str, Any], on_fault: str) -> None:
-    options = {"on_fault": on_fault, "autoreset": "next_step", **setup}
-    with agym.make(partial(Raises, "step"), 4, **options) as envs:
-        envs.reset()
-        assert "faults" not in str(envs.stats())
-        for actions in ([0, 9, 0, 9], [0, 0, 0, 0], [0, 9, 0, 0]):
-            envs.step(actions)
+        assert "faults" not in str(first)
+        for i in (1, 3, 1):
+            envs.script.set(i, "step", "raise")
+            envs.step([0] * 4)
+            envs.reset()
         stats = envs.stats()
         assert [env.faults for env in stats.envs] == [0, 2, 0, 1]
         assert "  faults: 3, in environments 1, 3" in str(stats).splitlines()
+        if world is PROCESS:
+            envs.script.set(1, "step", "exit")
+            envs.step([0] * 4)
+            stats = envs.stats()  # of a death, also the other environment of the worker tells
+            assert "  faults: 5, in environments 0, 1, 3" in str(stats).splitlines()
+            assert [worker.restarts for worker in stats.workers] == [1, 0]
+            before, now = ([worker.pid for worker in each.workers] for each in (first, stats))
+            assert before[0] != now[0]
+            assert before[1] == now[1]
 
 
-def test_bystanders_of_a_mended_worker_are_printed() -> None:
-    with agym.make(partial(Exits, 3), 4, on_fault="replay", **PROCESS) as envs:
+def test_errors_that_are_raised_are_counted() -> None:
+    with SERIAL.open(2) as envs:
         envs.reset()
-        envs.step([0, 9, 0, 0])
-        assert "  faults: 2, in environments 0, 1" in str(envs.stats()).splitlines()
+        envs.script.set(1, "step", "raise")
+        with pytest.raises(agym.EnvError):
+            envs.step([0, 0])
+        assert [env.faults for env in envs.stats().envs] == [0, 1]
+
+
+def test_statistics_ask_no_environment() -> None:
+    """They are there while an environment steps, after its worker died, and after closing."""
+
+    async def check(player: Any) -> Any:
+        pending = player.envs.step([0] * 4)
+        assert player.envs.stats().workers[0].pid is not None
+        await asyncio.to_thread(player.script.open, 0)
+        await pending
+        assert player.envs.stats().envs[0].steps == 1
+
+    with replace(PROCESS, api="async").open(4) as envs:
+        envs.reset()
+        envs.script.set(0, "step", "wait")
+        envs.run(check(envs))
+        envs.script.set(3, "step", "kill")
+        with pytest.raises(agym.WorkerDied):
+            envs.step([0] * 4)
+        stats = envs.stats()
+        assert (stats.workers[1].pid, stats.workers[1].rss) == (None, None)
+    last = envs.stats()
+    assert last.envs == stats.envs
+    assert envs.stats() is last
 
 
 @pytest.fixture
@@ -249,7 +205,7 @@ def busy_loops() -> Iterator[list[int]]:
 def test_who_crowds_the_cores_is_said(busy_loops: list[int]) -> None:
     """Whoever spins beside other programs notices it, and sleeps from then on."""
     end = time.monotonic() + patience()
-    with agym.make(Tally, 4, **PROCESS, output="array", autoreset="next_step") as envs:
+    with replace(PROCESS, autoreset="next_step").open() as envs:
         envs.reset()
         while True:
             envs.step([0] * 4)
@@ -257,13 +213,13 @@ def test_who_crowds_the_cores_is_said(busy_loops: list[int]) -> None:
             if stats.crowded and stats.cores is not None and stats.cores.others > 0.1:
                 break
             assert time.monotonic() < end, stats
-        assert "; its cores are crowded, see stats()" in repr(envs)
+        assert "; its cores are crowded, see stats()" in repr(envs.envs)
     assert f"crowded cores: of {len(core_numbers())}, this program used" in str(stats)
     assert 'fewer workers, or backend="serial", may be faster now' in str(stats)
 
 
 def test_a_program_that_crowds_its_own_cores_is_told() -> None:
-    with agym.make(Tally, 2, backend="serial") as envs:
+    with SERIAL.open() as envs:
         envs.reset()
         stats = envs.stats()
         assert stats.cores is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,25 +12,16 @@ import numpy as np
 import pytest
 
 import agym
-from agym.core.protocol.metrics.gauges import WAKING, Gauges, Meter, gauge_fields, percentiles
-from tests.support.backends import FORK
-from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.plain_envs import Tally
+from agym.core.protocol.metrics.gauges import WAKING, Gauges, Meter, percentiles
+from agym.testing import AsyncScriptedEnv, ScriptedEnv, World
+from tests.support.insides import gauges_of
+from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
-PROCESS = {"backend": FORK, "workers": 2}
-SETUPS = [
-    pytest.param({"backend": "serial"}, id="serial"),
-    pytest.param({"backend": "thread", "workers": 2}, id="thread"),
-    pytest.param(PROCESS, id="process"),
-]
 CartPole = partial(gymnasium.make, "CartPole-v1")
 
 
-class Slow(Tally):
-    """Takes five milliseconds for a step."""
-
-    def __init__(self) -> None:
-        super().__init__(length=10**6)
+class Slow(ScriptedEnv):
+    """Computes for five milliseconds in each step."""
 
     def step(self, action: Any) -> Any:
         end = time.perf_counter() + 0.005
@@ -38,53 +30,50 @@ class Slow(Tally):
         return super().step(action)
 
 
-def work(envs: Any, steps: int = 300) -> agym.Stats:
-    """Step, and do something else for a while in between, so that the workers fall asleep."""
-    envs.reset()
-    for _ in range(steps):
-        envs.step([0] * len(envs))
-        time.sleep(0.002)
-    stats: agym.Stats = envs.stats()
+def work(world: World, factories: list[Any], steps: int = 300) -> agym.Stats:
+    """Step, and do something else in between, so that the workers fall asleep."""
+    with replace(world, autoreset="next_step").open_envs(factories) as envs:
+        envs.reset()
+        for _ in range(steps):
+            envs.step([0] * len(factories))
+            time.sleep(0.002)
+        stats: agym.Stats = envs.stats()
     return stats
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("setup", SETUPS)
-def test_nobody_is_slow_because_it_was_woken(setup: dict[str, Any]) -> None:
-    with agym.make(CartPole, 16, autoreset="next_step", **setup) as envs:
-        stats = work(envs)
+@pytest.mark.parametrize(
+    ("world", "env", "count"),
+    [
+        *((world, CartPole, 16) for world in (SERIAL, THREAD, PROCESS)),
+        *((world, AsyncScriptedEnv, 16) for world in (ASYNCIO, COROUTINES)),
+        (PROCESS, CartPole, 3),  # one is alone in its worker
+    ],
+)
+def test_no_environment_is_slow_because_it_was_woken(world: World, env: Any, count: int) -> None:
+    stats = work(world, [env] * count)
     assert stats.stragglers == ()
     assert "stragglers" not in str(stats)
-    times = [env.p50 or 0.0 for env in stats.envs]
-    assert times[0] < 4 * np.median(times)
+    if env is CartPole and count == 16:
+        times = [env.p50 or 0.0 for env in stats.envs]
+        assert times[0] < 4 * np.median(times)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("setup", [{"backend": "asyncio"}, PROCESS], ids=["asyncio", "process"])
-def test_coroutines_are_not_either(setup: dict[str, Any]) -> None:
-    with agym.make(partial(AsyncTally, length=10**6), 16, **setup) as envs:
-        assert work(envs).stragglers == ()
-
-
-def test_an_environment_alone_in_its_worker_is_not_either() -> None:
-    with agym.make(CartPole, 3, autoreset="next_step", **PROCESS) as envs:
-        assert work(envs).stragglers == ()
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("setup", SETUPS)
+@over(SERIAL, THREAD, PROCESS)
 @pytest.mark.parametrize("slow", [0, 3])
-def test_one_that_is_slow_is_found_wherever_it_is(setup: dict[str, Any], slow: int) -> None:
-    factories: list[Any] = [Tally] * 4
+def test_a_slow_environment_is_found_at_any_place(world: World, slow: int) -> None:
+    """Within a hundred steps."""
+    factories: list[Any] = [ScriptedEnv] * 4
     factories[slow] = Slow
-    with agym.make(factories, **setup) as envs:
-        assert work(envs, 100).stragglers == (slow,)
+    stats = work(world, factories, 100)
+    assert stats.stragglers == (slow,)
+    assert f"stragglers: environment {slow}" in str(stats)
+    assert (stats.envs[slow].p50 or 0) >= 0.005
 
 
 def meter() -> tuple[Gauges, Meter]:
-    gauges = Gauges(
-        {name: np.zeros(shape, dtype) for name, (dtype, shape) in gauge_fields(3).items()}
-    )
+    gauges = gauges_of(3)
     return gauges, Meter(gauges, 0)
 
 

@@ -78,9 +78,12 @@ class Completion(NamedTuple):
 
     @property
     def num_without_problem(self) -> int:
-        """Number of environments that have completed it without a problem; 0 if any has one."""
-        wrong = self.payload is not None and self.payload.problems
-        return 0 if wrong else self.stop - self.start
+        """Number of environments whose step completed without a problem; 0 if any has one.
+
+        It is 0 for other operations that return values, such as the load of a replacement.
+        """
+        special = self.payload is not None and (self.payload.problems or self.payload.values)
+        return 0 if special else self.stop - self.start
 
 
 def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:

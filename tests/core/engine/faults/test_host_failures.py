@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,9 @@ from agym.core._system import pygame_support
 from agym.core.hosts.loop_host import LoopHost
 from agym.core.hosts.sync_host import SyncHost
 from agym.core.protocol.metrics.gauges import Meter
-from tests.support.drivers import Setup, each_api, played
-from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.plain_envs import Tally
-from tests.support.scenarios import ASYNCIO, COROUTINES, PROCESS, THREAD, over, rows
-
-REPLACED = over(THREAD, PROCESS, COROUTINES)
+from agym.testing import AsyncScriptedEnv, ScriptedEnv, World
+from tests.support.drivers import each_api
+from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, THREAD, over, steps_of
 
 
 @pytest.fixture
@@ -41,42 +39,36 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each_api
-@REPLACED
+@over(THREAD, PROCESS, COROUTINES)
 @pytest.mark.usefixtures("breaks")
-def test_it_is_a_death_and_another_worker_takes_over(setup: Setup, api: str) -> None:
-    with played(api, setup.of(4), **setup.options) as envs:
+def test_a_worker_whose_host_fails_is_replaced(world: World, api: Any) -> None:
+    with replace(world, api=api).open(4, length=9) as envs:
         envs.reset()
         with pytest.raises(agym.WorkerDied, match=r"worker 0.*environments 0 to 1") as caught:
             envs.render([0])
         assert caught.value.env_ids == (0, 1)
-        if setup is THREAD:
+        if world is THREAD:
             assert "its thread raised RuntimeError: boom" in str(caught.value)
             assert isinstance(caught.value.__cause__, RuntimeError)
         envs.step([1, 1], env_ids=[2, 3])
         assert envs.restart() == [0, 1]
         envs.reset(env_ids=[0, 1])
-        assert [row[0][1] for row in rows(envs.step([1] * 4))] == [1, 1, 2, 2]
-
-
-@each_api
-@REPLACED
-@pytest.mark.usefixtures("breaks")
-def test_recovery_replaces_it(setup: Setup, api: str) -> None:
-    with played(api, setup.of(4), on_fault="restart", **setup.options) as envs:
+        assert steps_of(envs.step([1] * 4)) == [[1, 1], [1, 1], [2, 1], [2, 1]]
+    with replace(world, api=api).open(4, length=9, on_fault="restart") as envs:
         envs.reset()
         with pytest.raises(agym.WorkerDied):  # a render cannot be repeated
             envs.render([0])
         result = envs.step([1] * 4)
         assert result.truncated.tolist() == [True, True, False, False]
         assert {result.infos[i]["fault"].kind for i in (0, 1)} == {"died"}
-        assert [row[0][1] for row in rows(result)][2:] == [1, 1]
+        assert steps_of(result)[2:] == [[1, 1]] * 2
 
 
 @each_api
 @pytest.mark.usefixtures("breaks")
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
-def test_a_loop_in_this_process_is_not_replaced(api: str, on_fault: str) -> None:
-    with played(api, ASYNCIO.of(3), on_fault=on_fault, **ASYNCIO.options) as envs:
+def test_a_loop_in_this_process_is_not_replaced(api: Any, on_fault: str) -> None:
+    with replace(ASYNCIO, api=api).open(3, on_fault=on_fault) as envs:
         envs.reset()
         with pytest.raises(agym.WorkerDied, match="its event loop raised RuntimeError: boom") as it:
             envs.render([1])
@@ -86,7 +78,7 @@ def test_a_loop_in_this_process_is_not_replaced(api: str, on_fault: str) -> None
                 call()
 
 
-class Stops(AsyncTally):
+class Stops(AsyncScriptedEnv):
     """Stops the event loop that it runs on, or ends it by an exception of a task of its own."""
 
     async def step(self, action: Any) -> Any:
@@ -111,23 +103,41 @@ def test_an_environment_ends_its_loop(action: int, message: str) -> None:
                 envs.reset()
 
 
-@pytest.mark.parametrize(
-    ("host", "env", "backend"),
-    [(SyncHost, Tally, "thread"), (LoopHost, AsyncTally, "asyncio")],
-    ids=["thread", "asyncio"],
-)
-def test_before_the_first_reset(
-    host: Any, env: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
+each_host = pytest.mark.parametrize(("host", "world"), [(SyncHost, THREAD), (LoopHost, ASYNCIO)])
+
+
+@each_host
+def test_a_host_may_fail_before_the_first_reset(
+    host: Any, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def attach(self: Any, table: Any) -> None:
         raise RuntimeError("no room for the table")
 
     monkeypatch.setattr(host, "attach", attach)
-    with (
-        agym.make(env, 1, backend=backend) as envs,
-        pytest.raises(agym.WorkerDied, match="no room for the table"),
-    ):
+    with world.open(1) as envs, pytest.raises(agym.WorkerDied, match="no room for the table"):
         envs.reset()
+
+
+@each_host
+def test_a_host_may_fail_while_closing(
+    host: Any, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = host.close
+
+    def close(self: Any) -> Any:
+        if host is LoopHost:
+            return close_later(self)
+        closing(self)
+        raise RuntimeError("boom")
+
+    async def close_later(self: Any) -> None:
+        await closing(self)
+        raise RuntimeError("boom")
+
+    with world.open(1) as envs:
+        monkeypatch.setattr(host, "close", close)
+        with pytest.raises(agym.EnvError, match="raised in close: RuntimeError: boom"):
+            envs.close()
 
 
 @pytest.fixture
@@ -151,7 +161,7 @@ def pygame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_pygame_that_cannot_be_imported(line: str, pygame: Path) -> None:
     """Environments that do not need it do without it."""
     pygame.write_text(line)
-    with agym.make(Tally, 2, backend="thread") as envs:
+    with agym.make(ScriptedEnv, 2, backend="thread") as envs:
         envs.reset()
         assert envs.render() == ["1:0", "1:0"]
 
@@ -159,36 +169,10 @@ def test_a_pygame_that_cannot_be_imported(line: str, pygame: Path) -> None:
 def test_a_pygame_that_ends_the_thread(pygame: Path) -> None:
     pygame.write_text("raise SystemExit(1)")
     with pytest.raises(agym.WorkerDied, match="its thread raised SystemExit: 1"):
-        agym.make(Tally, 1, backend="thread")
+        agym.make(ScriptedEnv, 1, backend="thread")
 
 
-@pytest.mark.parametrize(
-    ("host", "env", "backend"),
-    [(SyncHost, Tally, "thread"), (LoopHost, AsyncTally, "asyncio")],
-    ids=["thread", "asyncio"],
-)
-def test_it_happens_while_closing(
-    host: Any, env: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closing = host.close
-
-    def close(self: Any) -> Any:
-        if host is SyncHost:
-            closing(self)
-            raise RuntimeError("boom")
-        return close_later(self)
-
-    async def close_later(self: Any) -> None:
-        await closing(self)
-        raise RuntimeError("boom")
-
-    envs = agym.make(env, 1, backend=backend)
-    monkeypatch.setattr(host, "close", close)
-    with pytest.raises(agym.EnvError, match="raised in close: RuntimeError: boom"):
-        envs.close()
-
-
-class Cancelled(AsyncTally):
+class Cancelled(AsyncScriptedEnv):
     """Cancels its own task in the step with action 2, as a library may."""
 
     async def step(self, action: Any) -> Any:
@@ -201,8 +185,8 @@ class Cancelled(AsyncTally):
 
 
 @over(ASYNCIO, COROUTINES)
-def test_a_task_that_others_cancel_ends_its_step_alone(setup: Setup) -> None:
-    with agym.make(partial(Cancelled, Tally), 4, **setup.options) as envs:
+def test_a_task_that_others_cancel_ends_its_step_alone(world: World) -> None:
+    with world.open_envs(Cancelled, 4) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1") as caught:
             envs.step([1, 2, 1, 1])

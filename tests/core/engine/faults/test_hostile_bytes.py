@@ -28,8 +28,8 @@ from agym.core.backends.process.mailbox import UP, mailbox_fields
 from agym.core.backends.process.process_port import ProcessPort
 from agym.core.backends.process.serialization import pack, pack_by_value
 from agym.core.protocol.memory import Arena
-from agym.core.protocol.messages.operations import OPEN, Make, Operation, Render
-from tests.support.drivers import APIS, opened
+from agym.core.protocol.messages.operations import OPEN, Operation, Render
+from tests.support.drivers import each_api, opened
 from tests.support.envs.faulty_envs import Babbles
 from tests.support.envs.plain_envs import Tally
 
@@ -98,17 +98,6 @@ FRAMES: dict[str, Sends] = {
 }
 
 
-@pytest.mark.parametrize("name", FRAMES)
-def test_frames(name: str) -> None:
-    with caller() as (mailbox, theirs):
-        post(mailbox, Operation(OPEN, 4, 8, Make()))
-        FRAMES[name](theirs)
-        mailbox.receive()
-        assert mailbox.channel.ended
-        assert (mailbox.channel.corrupt or "").startswith(UNREADABLE)
-        assert mailbox.collect() == ()
-
-
 def message(number: int, *spans: tuple[int, int, int], body: bytes = b"") -> bytes:
     flat = [bound for span in spans for bound in span]
     return UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat) + body
@@ -132,14 +121,18 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_messages(name: str) -> None:
+@pytest.mark.parametrize("name", [*FRAMES, *MESSAGES])
+def test_an_invalid_frame_or_message_ends_the_channel(name: str) -> None:
     with caller() as (mailbox, theirs):
         post(mailbox, Operation(3, 4, 8, Render()))
-        theirs.send(frame(len(MESSAGES[name]), 0, MESSAGES[name]))
+        if name in FRAMES:
+            FRAMES[name](theirs)
+        else:
+            theirs.send(frame(len(MESSAGES[name]), 0, MESSAGES[name]))
         mailbox.receive()
         assert mailbox.channel.ended
         assert (mailbox.channel.corrupt or "").startswith(UNREADABLE)
+        assert mailbox.collect() == ()
 
 
 def test_what_came_before_counts() -> None:
@@ -227,23 +220,23 @@ def test_a_mapped_payload_cannot_be_cut_off() -> None:
 # ---------------------------------------------------------------- whole workers
 
 
-GARBAGE = {
-    "text": b"Segmentation fault (core dumped), or something like it\n",
-    "frame": frame(2**50),
-    "message": frame(48, 0, message(12345, (0, 0, 2), body=b"12345678")),
-    "short": frame(3, 0, b"abc"),
-}
+GARBAGE = [
+    b"Segmentation fault (core dumped), or something like it\n",
+    frame(48, 0, message(12345, (0, 0, 2), body=b"12345678")),
+]
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", GARBAGE)
-@pytest.mark.parametrize("api", APIS)
-def test_a_worker_that_babbles_is_dead_and_the_others_are_not(api: str, name: str) -> None:
+@pytest.mark.parametrize("garbage", GARBAGE)
+@each_api
+def test_a_worker_that_sends_garbage_is_dead(api: str, garbage: bytes) -> None:
+    """The others are not."""
+
     def babble() -> None:
         envs.step([9, 0, 0, 0])  # comes back through shared memory, maybe before a look elsewhere
         envs.render()
 
-    babbles = partial(Babbles, GARBAGE[name])
+    babbles = partial(Babbles, garbage)
     with opened(api, [babbles, Tally, Tally, Tally], backend="process", workers=2) as envs:
         envs.reset()
         with pytest.raises(agym.WorkerDied, match=UNREADABLE) as caught:

@@ -1,8 +1,8 @@
-"""Whatever way a script or its environments end, nothing of them stays.
+"""No process and no file outlives a script, however the script or its environments end.
 
-Two seconds are promised, on a machine that has time for it. On a crowded one it takes longer, so
-these tests do not look at the time, but for what never ends. That nothing stays in ``/dev/shm`` is
-looked after by the fixture of all tests.
+Two seconds are promised on a machine that has time. On a crowded machine it takes longer, so these
+tests do not measure the time, but find what never ends. The fixture of all tests looks after
+``/dev/shm``.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import pytest
 from tests.support.patience import patience
 from tests.support.scripts import end_session, members, start
 
-METHODS = ("spawn", "forkserver", "fork")
-each_method = pytest.mark.parametrize("method", METHODS)
+each_method = pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+each_moment = pytest.mark.parametrize("delay", [0.0, 0.1, 0.3, 0.6])
 
-# What a script does once its environments are there; "ready" is the last that it says.
+# What a script does with its environments; "ready" or "hangs" is the last word that it prints.
 DOES = {
     "idle": "print('ready', flush=True); input()",
     "stepping": """
@@ -34,6 +34,13 @@ DOES = {
             envs.step([0] * 4)
     """,
     "hanging": "envs.step([0, 0, 9, 0])",
+    "hanging in C": "envs.set_attr('_in_c', True); envs.step([0, 0, 9, 0])",
+    "hanging after a hangup": """
+        for pid in {*envs.pid()}:
+            os.kill(pid, signal.SIGHUP)
+        signal.sigtimedwait([], 1.5)
+        envs.step([0, 0, 9, 0])
+    """,
 }
 SYNC = """
     import os
@@ -42,10 +49,11 @@ SYNC = """
     from functools import partial
     import agym
     from tests.support.envs.faulty_envs import Hangs
+    from tests.support.envs.plain_envs import Counted
 
     {before}
     setup = {{"backend": agym.backends.Process(start_method="{method}"), "workers": 2}}
-    with agym.make(partial(Hangs, in_c={in_c}), 4, **setup) as envs:
+    with agym.make({env}, 4, **setup) as envs:
         envs.reset()
 {does}
 """
@@ -60,6 +68,10 @@ ASYNC = """
         while True:
             await envs.step([0] * 4)
 
+    async def leave():
+        await asyncio.sleep(0.1)
+        raise SystemExit(7)
+
     async def main():
         setup = {{"backend": agym.backends.Process(start_method="{method}"), "workers": 2}}
         async with agym.make_async(Tally, 4, autoreset="next_step", **setup) as envs:
@@ -70,12 +82,19 @@ ASYNC = """
     with asyncio.Runner(loop_factory={loop}) as runner:
         runner.run(main())
 """
-LOOPS = ("asyncio.new_event_loop", "uvloop.new_event_loop")
+each_loop = pytest.mark.parametrize("loop", ["asyncio.new_event_loop", "uvloop.new_event_loop"])
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short path: the address of a fork server in it may have a hundred letters."""
+    with tempfile.TemporaryDirectory(prefix="left", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @contextlib.contextmanager
 def running(folder: Path, code: str, word: str = "ready") -> Iterator[subprocess.Popen[str]]:
-    """Start a script, and wait until it, or an environment of it, says a word."""
+    """Start a script, and wait until it or one of its environments prints a word."""
     (folder / "tmp").mkdir()
     with start(folder, code) as process:
         try:
@@ -88,29 +107,17 @@ def running(folder: Path, code: str, word: str = "ready") -> Iterator[subprocess
             end_session(process.pid)
 
 
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A short one: the address of a fork server in it may have a hundred letters."""
-    with tempfile.TemporaryDirectory(prefix="left", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
-
-
-def sync(folder: Path, method: str, does: str, before: str = "", in_c: bool = False) -> str:
+def sync(folder: Path, method: str, does: str, before: str = "", env: str = "Hangs") -> str:
     does = indent(dedent(DOES[does]).strip(), " " * 8)
-    return SYNC.format(folder=folder, method=method, does=does, before=before, in_c=in_c)
+    return SYNC.format(folder=folder, method=method, does=does, before=before, env=env)
 
 
-def assert_broken_off(process: subprocess.Popen[str], folder: Path) -> str:
-    """Ctrl-C has ended it, without a word of workers or tasks of agym's; gives what it wrote."""
-    err = assert_nothing_left(process, folder)
-    assert process.returncode == -signal.SIGINT
-    assert err.splitlines().count("KeyboardInterrupt") == 1, err
-    assert "agym-" not in err
-    return err
+def word_of(does: str) -> str:
+    return "hangs" if "hanging" in does else "ready"
 
 
 def assert_nothing_left(process: subprocess.Popen[str], folder: Path, *, files: bool = True) -> str:
-    """Processes and files are gone in time; gives what was written to standard error."""
+    """Wait until processes and files are gone; return what was written to standard error."""
     end = time.monotonic() + patience()
     while (left := members(process.pid)) and time.monotonic() < end:
         time.sleep(0.01)
@@ -122,6 +129,15 @@ def assert_nothing_left(process: subprocess.Popen[str], folder: Path, *, files: 
     return err
 
 
+def assert_interrupted(process: subprocess.Popen[str], folder: Path) -> str:
+    """Assert that Ctrl-C has ended the script, without a word of agym's workers or tasks."""
+    err = assert_nothing_left(process, folder)
+    assert process.returncode == -signal.SIGINT
+    assert err.splitlines().count("KeyboardInterrupt") == 1, err
+    assert "agym-" not in err
+    return err
+
+
 # ---------------------------------------------------------------- sudden ends
 
 
@@ -129,33 +145,23 @@ def assert_nothing_left(process: subprocess.Popen[str], folder: Path, *, files: 
 @pytest.mark.parametrize("does", ["idle", "stepping", "hanging", "hanging in C"])
 @each_method
 def test_a_killed_script(method: str, does: str, tmp_path: Path) -> None:
-    does, _, in_c = does.partition(" in ")
-    word = "hangs" if does == "hanging" else "ready"
-    with running(tmp_path, sync(tmp_path, method, does, in_c=bool(in_c)), word) as process:
+    with running(tmp_path, sync(tmp_path, method, does), word_of(does)) as process:
         process.kill()
         assert assert_nothing_left(process, tmp_path) == ""
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("in_c", [False, True])
-def test_a_killed_script_that_ignores_hangups(in_c: bool, tmp_path: Path) -> None:
-    """As under ``nohup``: the workers are there after a hangup, and not without the script."""
+def test_a_killed_script_that_ignores_hangups(tmp_path: Path) -> None:
+    """As under ``nohup``: the workers survive a hangup, but not the script."""
     ignores = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
-    does = """
-        for pid in {*envs.pid()}:
-            os.kill(pid, signal.SIGHUP)
-        signal.sigtimedwait([], 1.5)
-        envs.step([0, 0, 9, 0])
-    """
-    code = sync(tmp_path, "spawn", "hanging", ignores, in_c)
-    code = code.replace("        " + DOES["hanging"], indent(dedent(does).strip(), " " * 8))
+    code = sync(tmp_path, "spawn", "hanging after a hangup", ignores)
     with running(tmp_path, code, "hangs") as process:
         process.kill()
         assert assert_nothing_left(process, tmp_path) == ""
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("delay", [0.0, 0.1, 0.3, 0.6])
+@each_moment
 @each_method
 def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_path: Path) -> None:
     code = sync(tmp_path, method, "idle", "print('starts', flush=True)")
@@ -163,9 +169,9 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=delay)
         process.kill()
-        # The fork server's folder lives for a moment, in which nobody but this process knows it.
+        # The fork server's folder lives for a moment, in which only that process knows it.
         err = assert_nothing_left(process, tmp_path, files=method != "forkserver")
-        # A process that multiprocessing has started, and not yet told what to do, complains of it.
+        # A process that multiprocessing started, but not told yet what to do, complains about it.
         if method == "fork" or "in spawn_main" not in err:
             assert err == ""
         else:
@@ -174,20 +180,27 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
 
 
 @pytest.mark.once
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("", -signal.SIGTERM),
+        pytest.param(
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))", 5, marks=pytest.mark.full
+        ),
+    ],
+)
 @each_method
-def test_a_terminated_script(method: str, tmp_path: Path) -> None:
-    with running(tmp_path, sync(tmp_path, method, "stepping")) as process:
+def test_a_terminated_script(method: str, before: str, code: int, tmp_path: Path) -> None:
+    with running(tmp_path, sync(tmp_path, method, "stepping", before)) as process:
         process.terminate()
         assert assert_nothing_left(process, tmp_path) == ""
-        assert process.returncode == -signal.SIGTERM
+        assert process.returncode == code
 
 
 @pytest.mark.once
 @each_method
 def test_environments_are_closed_when_the_script_is_killed(method: str, tmp_path: Path) -> None:
-    code = sync(tmp_path, method, "idle")
-    code = code.replace("faulty_envs import Hangs", "plain_envs import Counted")
-    code = code.replace("partial(Hangs, in_c=False)", "partial(Counted, 'log')")
+    code = sync(tmp_path, method, "idle", env="partial(Counted, 'log')")
     with running(tmp_path, code) as process:
         process.kill()
         assert_nothing_left(process, tmp_path)
@@ -198,18 +211,28 @@ def test_environments_are_closed_when_the_script_is_killed(method: str, tmp_path
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("does", ["idle", "stepping"])
+@pytest.mark.parametrize(
+    "does",
+    [
+        "idle",
+        "stepping",
+        # The script gives the environment its time to close.
+        pytest.param("hanging", marks=pytest.mark.full),
+        pytest.param("hanging in C", marks=pytest.mark.full),
+    ],
+)
 @each_method
 def test_ctrl_c(method: str, does: str, tmp_path: Path) -> None:
-    with running(tmp_path, sync(tmp_path, method, does)) as process:
+    with running(tmp_path, sync(tmp_path, method, does), word_of(does)) as process:
         os.killpg(process.pid, signal.SIGINT)
-        assert_broken_off(process, tmp_path)
+        process.wait(timeout=patience(3))
+        assert_interrupted(process, tmp_path)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.3])
+@each_moment
 def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
-    """Wherever it hits, the workers say nothing about it."""
+    """The workers print nothing about it, whenever it comes."""
     # Ctrl-C in an import is shown by Python in two parts, a KeyError and what it was handled for.
     imports = "import agym.api.make, agym.core.backends.process.process_pool"
     code = sync(tmp_path, "spawn", "idle", f"{imports}; print('starts', flush=True)")
@@ -218,58 +241,28 @@ def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
             process.wait(timeout=delay)
         os.killpg(process.pid, signal.SIGINT)
         process.wait(timeout=patience(3))
-        assert assert_broken_off(process, tmp_path).count("Traceback") == 1
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("in_c", [False, True])
-def test_ctrl_c_when_an_environment_hangs(in_c: bool, tmp_path: Path) -> None:
-    """The script gives the environment its time to close; then it ends, and all with it."""
-    with running(tmp_path, sync(tmp_path, "spawn", "hanging", in_c=in_c), "hangs") as process:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=patience(3))
-        assert_broken_off(process, tmp_path)
+        assert assert_interrupted(process, tmp_path).count("Traceback") == 1
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("loop", LOOPS)
+@each_loop
 @each_method
 def test_ctrl_c_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
     does = "await asyncio.create_task(play(envs))"
     code = ASYNC.format(folder=tmp_path, method=method, does=does, loop=loop)
     with running(tmp_path, code) as process:
         os.killpg(process.pid, signal.SIGINT)
-        assert_broken_off(process, tmp_path)
+        assert_interrupted(process, tmp_path)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("loop", LOOPS)
+@each_loop
 @each_method
 def test_system_exit_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
-    does = """
-            async with asyncio.TaskGroup() as group:
-                group.create_task(play(envs))
-                group.create_task(leave())
-    """
-    leave = """
-    async def leave():
-        await asyncio.sleep(0.1)
-        raise SystemExit(7)
-    """
-    code = ASYNC.format(folder=tmp_path, method=method, does=does.strip(), loop=loop)
-    code = code.replace("    async def main", leave.strip("\n") + "\n    async def main")
+    does = "await asyncio.gather(play(envs), leave())"
+    code = ASYNC.format(folder=tmp_path, method=method, does=does, loop=loop)
     with running(tmp_path, code) as process:
         process.wait(timeout=patience(3))
         # asyncio itself may complain that nobody looked at the task's exception.
         assert "agym-" not in assert_nothing_left(process, tmp_path)
         assert process.returncode == 7
-
-
-@pytest.mark.full
-@each_method
-def test_a_script_that_exits_when_it_is_terminated(method: str, tmp_path: Path) -> None:
-    exits = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))"
-    with running(tmp_path, sync(tmp_path, method, "stepping", exits)) as process:
-        process.terminate()
-        assert assert_nothing_left(process, tmp_path) == ""
-        assert process.returncode == 5

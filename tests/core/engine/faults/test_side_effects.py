@@ -23,7 +23,6 @@ SETUPS: dict[str, dict[str, Any]] = {
     "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
     "fork": {"backend": FORK, "workers": 2},
 }
-each_place = pytest.mark.parametrize("setup", SETUPS)
 pytestmark = [pytest.mark.usefixtures("fork_server"), needs_linux]
 
 # In /proc/net/unix: the flag of a socket that listens.
@@ -48,37 +47,24 @@ def listening(pids: set[int]) -> Iterator[str]:
 
 
 @pytest.mark.once
-@each_place
-def test_nobody_listens(setup: str) -> None:
-    before = {*listening({os.getpid()})}
+@pytest.mark.parametrize("setup", SETUPS)
+def test_open_environments_have_no_side_effects(setup: str) -> None:
+    """No process listens, and the variables of this process's environment do not change."""
+    sockets, variables = {*listening({os.getpid()})}, dict(os.environ)
     with agym.make(Probe, 4, **SETUPS[setup]) as envs:
-        envs.reset()
-        assert {*listening({os.getpid(), *envs.pid()})} == before
-        # The workers are all there is: no manager process.
-        helpers = {process.pid for process in psutil.Process().children()}
-        if setup in ("spawn", "fork"):
-            assert {*envs.pid()} <= helpers
-
-
-@pytest.mark.once
-@each_place
-def test_the_environment_is_not_changed(setup: str) -> None:
-    before = dict(os.environ)
-    with agym.make(Probe, 4, **SETUPS[setup]) as envs:
-        assert dict(os.environ) == before
+        assert dict(os.environ) == variables
         envs.reset()
         envs.step([0] * 4)
-        assert dict(os.environ) == before
-    assert dict(os.environ) == before
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("setup", ["spawn", "forkserver", "fork"])
-def test_shared_memory_has_no_name_that_others_could_open(setup: str) -> None:
-    with agym.make(Probe, 4, **SETUPS[setup]) as envs:
-        envs.reset()
-        for pid in {os.getpid(), *envs.pid()}:
+        pids = {os.getpid(), *envs.pid()}
+        assert {*listening(pids)} == sockets
+        if setup in ("spawn", "fork"):  # the workers are children: no manager process
+            assert pids - {os.getpid()} <= {each.pid for each in psutil.Process().children()}
+        assert dict(os.environ) == variables
+        if setup in ("serial", "thread"):
+            return
+        for pid in pids:  # shared memory has no name that others could open
             maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
             files = {line.split(maxsplit=5)[-1] for line in maps if " rw-s " in line}
             assert "/memfd:agym (deleted)" in files
             assert not any(Path(file).exists() for file in files)
+    assert dict(os.environ) == variables
