@@ -124,15 +124,16 @@ async def test_a_worker_that_dies_takes_its_groups_with_it_and_no_other(
 
 
 @apart
-async def test_the_others_are_cancelled_at_once_and_leave_nothing_to_the_next_play(
-    setup: Setup, traps: Traps
+@pytest.mark.parametrize("how", ["a member fails", "the play is cancelled"])
+async def test_a_play_that_ends_early_leaves_nothing_to_the_next_one(
+    setup: Setup, how: str, traps: Traps
 ) -> None:
-    """A step of another member is under way when one fails; its result goes nowhere."""
+    """A step of another member is under way; its result goes nowhere."""
     expected = await plain(traps)
     cancelled = []
 
-    async def fails(env: Any, *beginning: Any) -> Told:
-        if env.index == 0:
+    async def member(env: Any, *beginning: Any) -> Told:
+        if env.index == 0 and how == "a member fails":
             while traps.is_set(3, "step"):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             raise ValueError("of the episode")
@@ -145,33 +146,20 @@ async def test_the_others_are_cancelled_at_once_and_leave_nothing_to_the_next_pl
     async with opened(setup, traps) as envs:
         (group,) = agym.group(envs, 4)
         traps.set(3, "step", "hang")
-        with pytest.raises(agym.GroupError, match="of the episode") as caught:
-            await group.play(fails, seed=7)
-        assert isinstance(caught.value.__cause__, ValueError)
-        assert 3 in cancelled
-        again = asyncio.ensure_future(group.play(episode, seed=7))
-        await asyncio.sleep(0)
-        traps.release()
-        assert await again == expected
-    wait_for_threads()
-
-
-@apart
-async def test_a_play_that_is_cancelled_leaves_nothing_to_the_next_one(
-    setup: Setup, traps: Traps
-) -> None:
-    expected = await plain(traps)
-    async with opened(setup, traps) as envs:
-        (group,) = agym.group(envs, 4)
-        traps.set(3, "step", "hang")
-        task = asyncio.ensure_future(group.play(episode, seed=11))
+        task = asyncio.ensure_future(group.play(member, seed=11))
         while traps.is_set(3, "step"):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        with pytest.raises(agym.BusyError, match="is playing"):
-            await group.play(episode)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        if how == "a member fails":
+            with pytest.raises(agym.GroupError, match="of the episode") as caught:
+                await task
+            assert isinstance(caught.value.__cause__, ValueError)
+        else:
+            with pytest.raises(agym.BusyError, match="is playing"):
+                await group.play(episode)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert 3 in cancelled
         again = asyncio.ensure_future(group.play(episode, seed=7))
         await asyncio.sleep(0)
         traps.release()
@@ -190,32 +178,35 @@ async def test_a_part_of_the_environments(traps: Traps) -> None:
         assert len(await group.play(episode, seed=1)) == 2
 
 
-async def test_what_makes_no_groups_is_refused(traps: Traps) -> None:
+REFUSED: list[tuple[type[Exception], str, Any]] = [
+    (agym.UsageError, r"4 environments can't .* groups of 3", lambda envs: agym.group(envs, 3)),
+    (agym.UsageError, "n", lambda envs: agym.group(envs, 0)),
+    (agym.UsageError, "9", lambda envs: agym.group(envs, 1, env_ids=[9])),
+    (agym.UsageError, "env_ids must be a sequence", lambda envs: agym.group(envs, 1, env_ids=3)),
+]
+PLAYS: list[tuple[type[Exception], str, dict[str, Any]]] = [
+    (agym.UsageError, "retry", {"retry": -1}),
+    (agym.UsageError, "the seed of environment 0 is 'a'", {"seed": "a", "retry": 2}),
+    (agym.UsageTypeError, "options=3 must be a dict or None", {"options": 3}),
+    (agym.UsageTypeError, r"must be an `async def`.*returned int",
+     {"episode": lambda env, observation, info: 1, "retry": 2}),
+    (agym.UsageTypeError, "is called with these three", {"episode": lambda env: 1}),
+    (agym.UsageTypeError, "episode=None must be", {"episode": None}),
+]  # fmt: skip
+
+
+async def test_what_cannot_be_played_is_refused(traps: Traps) -> None:
     async with opened(SERIAL, traps) as envs:
-        with pytest.raises(agym.UsageError, match=r"4 environments can't .* groups of 3"):
-            agym.group(envs, 3)
-        with pytest.raises(agym.UsageError, match="n"):
-            agym.group(envs, 0)
-        with pytest.raises(agym.UsageError, match="9"):
-            agym.group(envs, 1, env_ids=[9])
+        for kind, words, make in REFUSED:
+            with pytest.raises(kind, match=words):
+                make(envs)
         (group,) = agym.group(envs, 4)
-        with pytest.raises(agym.UsageError, match="retry"):
-            await group.play(episode, retry=-1)
-        with pytest.raises(agym.UsageError, match="the seed of environment 0 is 'a'"):
-            await group.play(episode, seed="a", retry=2)  # type: ignore[arg-type]
-        with pytest.raises(agym.UsageTypeError, match="options=3 must be a dict or None"):
-            await group.play(episode, options=3)  # type: ignore[arg-type]
-        with pytest.raises(agym.UsageTypeError, match=r"must be an `async def`.*returned int"):
-            await group.play(lambda env, observation, info: 1, retry=2)  # type: ignore[arg-type, return-value]
-        assert group.attempts == 1
-        with pytest.raises(agym.UsageTypeError, match="is called with these three"):
-            await group.play(lambda env: 1)  # type: ignore[arg-type, misc]
+        for kind, words, given in PLAYS:
+            with pytest.raises(kind, match=words):
+                await group.play(**{"episode": episode, **given})
+            assert group.attempts <= 1
         wrapped = await group.play(lambda *each: episode(*each), seed=1)
         assert wrapped == await group.play(episode, seed=1)
-        with pytest.raises(agym.UsageTypeError, match="episode=None must be"):
-            await group.play(None)  # type: ignore[arg-type]
-        with pytest.raises(agym.UsageError, match="env_ids must be a sequence"):
-            agym.group(envs, 1, env_ids=3)  # type: ignore[arg-type]
     with pytest.raises(agym.ClosedError):
         await group.play(episode)
 
