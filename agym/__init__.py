@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from agym.agents.serving.limits import ServerLimits
     from agym.agents.serving.serve import serve
     from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
-    from agym.api.auto.plan import plan
     from agym.api.make import envs_of, load, make, make_async
+    from agym.api.plan import plan
     from agym.api.run import run
     from agym.api.sync import EnvHandle, Envs
     from agym.api.vector.env import AgymVectorEnv
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agym.core.engine.tap import Tap, mark
     from agym.core.hosts.async_env import AsyncEnv
     from agym.core.hosts.states import codecs as snapshot_codecs
-    from agym.core.planning.plans import Plan
+    from agym.core.planning.choice import Plan
     from agym.errors import (
         AgymError,
         AgymErrorGroup,
@@ -181,7 +181,7 @@ _MODULE_OF = {
     "Overlap": "agym.watching.trace_report",
     "Page": "agym.watching.live.page",
     "Pending": "agym.api.aio",
-    "Plan": "agym.core.planning.plans",
+    "Plan": "agym.core.planning.choice",
     "PolicyStats": "agym.rollouts.policy_stats",
     "Recording": "agym.watching.video.recording",
     "Recycle": "agym.core.backends.options",
@@ -216,7 +216,7 @@ _MODULE_OF = {
     "mosaic": "agym.watching.video.tiling",
     "openenv": "agym.agents.openenv.client",
     "overlap": "agym.watching.trace_report",
-    "plan": "agym.api.auto.plan",
+    "plan": "agym.api.plan",
     "record": "agym.watching.video.recording",
     "register_rules": "agym.rules.vectorize",
     "rollout": "agym.rollouts.rollout",

@@ -77,7 +77,13 @@ class Fault:
 
 
 class AgymError(Exception):
-    """The base of everything that agym raises on purpose."""
+    """The base of everything that agym raises on purpose; keywords become attributes."""
+
+    def __init__(self, *args: Any, **details: Any) -> None:
+        super().__init__(*args)
+        if "env_ids" in details:
+            details["env_ids"] = tuple(details["env_ids"])
+        vars(self).update(details)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Independent of the arguments of a subclass's constructor.
@@ -160,30 +166,19 @@ class EnvError(AgymError):
         exception: The environment's exception, ``None`` if it could not be sent to this process.
     """
 
-    error = ""
-    capsule = ""
+    env_id: int
+    env_ids: tuple[int, ...]
+    operation: str
+    seed: int | None = None
+    episode: int = 0
+    step: int = 0
+    action: Any = None
+    error: str = ""
+    capsule: str = ""
     exception: BaseException | None = None
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        env_id: int,
-        operation: str,
-        seed: int | None = None,
-        episode: int = 0,
-        step: int = 0,
-        action: Any = None,
-        env_ids: Sequence[int] = (),
-    ) -> None:
-        super().__init__(message)
-        self.env_id = env_id
-        self.env_ids: tuple[int, ...] = tuple(env_ids) or (env_id,)
-        self.operation = operation
-        self.seed = seed
-        self.episode = episode
-        self.step = step
-        self.action = action
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message, **{"env_ids": (details["env_id"],), **details})
 
 
 class StepTimeout(AgymError, TimeoutError):
@@ -195,10 +190,8 @@ class StepTimeout(AgymError, TimeoutError):
             returned by a later call.
     """
 
-    def __init__(self, message: str, *, operation: str, env_ids: Sequence[int]) -> None:
-        super().__init__(message)
-        self.operation = operation
-        self.env_ids: tuple[int, ...] = tuple(env_ids)
+    operation: str
+    env_ids: tuple[int, ...]
 
 
 class RemoteError(AgymError):
@@ -217,14 +210,10 @@ class RemoteError(AgymError):
             environment raised).
     """
 
-    def __init__(
-        self, message: str, *, url: str, operation: str, code: str, session: int | None = None
-    ) -> None:
-        super().__init__(message)
-        self.url = url
-        self.session = session
-        self.operation = operation
-        self.code = code
+    url: str
+    operation: str
+    code: str
+    session: int | None = None
 
 
 class WorkerDied(AgymError):
@@ -241,24 +230,12 @@ class WorkerDied(AgymError):
         culprit: The environment that was running, ``None`` if unknown.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        worker: int,
-        pid: int | None,
-        exitcode: int | None,
-        env_ids: Sequence[int],
-        operations: Mapping[int, str] | None = None,
-        culprit: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.worker = worker
-        self.pid = pid
-        self.exitcode = exitcode
-        self.env_ids: tuple[int, ...] = tuple(env_ids)
-        self.operations: dict[int, str] = dict(operations or {})
-        self.culprit = culprit
+    worker: int
+    pid: int | None
+    exitcode: int | None
+    env_ids: tuple[int, ...]
+    operations: Mapping[int, str] = {}
+    culprit: int | None = None
 
     @property
     def signal(self) -> str | None:
@@ -276,10 +253,8 @@ class CrashLoopError(AgymError):
         faults: Their last failures, oldest first.
     """
 
-    def __init__(self, message: str, *, env_ids: Sequence[int], faults: Sequence[Fault]) -> None:
-        super().__init__(message)
-        self.env_ids: tuple[int, ...] = tuple(env_ids)
-        self.faults: tuple[Fault, ...] = tuple(faults)
+    env_ids: tuple[int, ...]
+    faults: tuple[Fault, ...]
 
 
 class GroupError(AgymError):
@@ -294,24 +269,12 @@ class GroupError(AgymError):
         fault: The failure of that environment, if agym has handled it (see ``on_fault``).
     """
 
+    group: int
+    env_ids: tuple[int, ...]
+    env_id: int | None
+    seed: int
+    options: Mapping[str, Any] | None
     fault: Fault | None = None
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        group: int,
-        env_ids: Sequence[int],
-        env_id: int | None,
-        seed: int,
-        options: Mapping[str, Any] | None,
-    ) -> None:
-        super().__init__(message)
-        self.group = group
-        self.env_ids: tuple[int, ...] = tuple(env_ids)
-        self.env_id = env_id
-        self.seed = seed
-        self.options = options
 
 
 class AgymErrorGroup(AgymError, ExceptionGroup[AgymError]):

@@ -76,27 +76,23 @@ def make_vec_env(
         check_count("seed", seed, least=0)
     all_options = _join(vec_env_kwargs, options)
     if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
-        _refuse_for_vector(
-            monitor_dir=monitor_dir, wrapper_class=wrapper_class, monitor_kwargs=monitor_kwargs,
-            wrapper_kwargs=wrapper_kwargs,
-        )  # fmt: skip
+        single: dict[str, Any] = {"monitor_dir": monitor_dir, "wrapper_class": wrapper_class}
+        single |= {"monitor_kwargs": monitor_kwargs, "wrapper_kwargs": wrapper_kwargs}
+        for name, value in single.items():
+            if value is not None:
+                raise UsageError(
+                    f"{name} is for single environments, but backend='vector' runs one VectorEnv:"
+                    " wrap it in SB3's VecMonitor, or another wrapper for a VecEnv"
+                )
         envs = _vec_env_class().vector(env_id, n_envs, env_kwargs or {}, **all_options)
         envs.seed(None if seed is None else seed + start_index)
         return envs
-    vec_env: AgymVecEnv = _env_util().make_vec_env(
-        _maker(env_id),
-        n_envs=n_envs,
-        seed=seed,
-        start_index=start_index,
-        monitor_dir=monitor_dir,
-        wrapper_class=wrapper_class,
-        env_kwargs=env_kwargs,
-        vec_env_cls=_vec_env_maker(None if wrapper_class else _sample(env_id, env_kwargs)),
-        vec_env_kwargs=all_options,
-        monitor_kwargs=monitor_kwargs,
-        wrapper_kwargs=wrapper_kwargs,
-    )
-    return vec_env
+    sample = None if wrapper_class else _sample(env_id, env_kwargs)
+    return _make(
+        "make_vec_env", env_id, sample, all_options, n_envs=n_envs, seed=seed,
+        start_index=start_index, monitor_dir=monitor_dir, wrapper_class=wrapper_class,
+        env_kwargs=env_kwargs, monitor_kwargs=monitor_kwargs, wrapper_kwargs=wrapper_kwargs,
+    )  # fmt: skip
 
 
 def make_atari_env(
@@ -119,19 +115,12 @@ def make_atari_env(
             "make_atari_env wraps single environments, but backend='vector' runs one VectorEnv: use"
             " agym.sb3.make_vec_env"
         )
-    vec_env: AgymVecEnv = _env_util().make_atari_env(
-        _maker(env_id),
-        n_envs=n_envs,
-        seed=seed,
-        start_index=start_index,
-        monitor_dir=monitor_dir,
-        wrapper_kwargs=wrapper_kwargs,
-        env_kwargs=env_kwargs,
-        vec_env_cls=_vec_env_maker(_atari_sample(env_id, env_kwargs, wrapper_kwargs)),
-        vec_env_kwargs=all_options,
-        monitor_kwargs=monitor_kwargs,
-    )
-    return vec_env
+    sample = _atari_sample(_sample(env_id, env_kwargs), wrapper_kwargs)
+    return _make(
+        "make_atari_env", env_id, sample, all_options, n_envs=n_envs, seed=seed,
+        start_index=start_index, monitor_dir=monitor_dir, wrapper_kwargs=wrapper_kwargs,
+        env_kwargs=env_kwargs, monitor_kwargs=monitor_kwargs,
+    )  # fmt: skip
 
 
 def _join(vec_env_kwargs: dict[str, Any] | None, options: Any) -> dict[str, Any]:
@@ -141,17 +130,16 @@ def _join(vec_env_kwargs: dict[str, Any] | None, options: Any) -> dict[str, Any]
     return {**(vec_env_kwargs or {}), **options}
 
 
-def _refuse_for_vector(**arguments: Any) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise UsageError(
-                f"{name} is for single environments, but backend='vector' runs one VectorEnv: wrap"
-                " it in SB3's VecMonitor, or another wrapper for a VecEnv"
-            )
-
-
-def _env_util() -> Any:
-    return require("stable_baselines3.common.env_util", "sb3")
+def _make(
+    function: str, env: Any, sample: Factory | None, options: dict[str, Any], **arguments: Any
+) -> AgymVecEnv:
+    """Call SB3's function of this name, and have it make agym's ``VecEnv``."""
+    vec_env_class = partial(_vec_env_class(), sample=sample)
+    sb3 = require("stable_baselines3.common.env_util", "sb3")
+    envs: AgymVecEnv = getattr(sb3, function)(
+        _maker(env), vec_env_cls=vec_env_class, vec_env_kwargs=options, **arguments
+    )
+    return envs
 
 
 def _maker(env: Any) -> Any:
@@ -184,11 +172,8 @@ def _sample(env: Any, env_kwargs: dict[str, Any] | None) -> Factory | None:
     return factory if is_trusted(factory) else None
 
 
-def _atari_sample(
-    env: Any, env_kwargs: dict[str, Any] | None, wrapper_kwargs: dict[str, Any] | None
-) -> Factory | None:
+def _atari_sample(sample: Factory | None, wrapper_kwargs: dict[str, Any] | None) -> Factory | None:
     """Return the same factory with SB3's wrapper, which repeats actions and scales pictures."""
-    sample = _sample(env, env_kwargs)
     if sample is None:
         return None
     wrapped = partial(_make_atari, sample, wrapper_kwargs or {})
@@ -198,10 +183,6 @@ def _atari_sample(
 def _make_atari(sample: Factory, wrapper_kwargs: dict[str, Any]) -> Any:
     wrappers = require("stable_baselines3.common.atari_wrappers", "sb3")
     return wrappers.AtariWrapper(sample(), **wrapper_kwargs)
-
-
-def _vec_env_maker(sample: Factory | None) -> Callable[..., AgymVecEnv]:
-    return partial(_vec_env_class(), sample=sample)
 
 
 def _vec_env_class() -> type[AgymVecEnv]:

@@ -48,6 +48,7 @@ def test_errors_are_subclasses_of_gymnasiums() -> None:
     [
         agym.BusyError("busy"),
         agym.EnvError("raised", env_id=3, operation="step", seed=1, action=2),
+        agym.RemoteError("gone", url="http://a", operation="step", code="TIMEOUT", session=3),
         agym.StepTimeout("late", operation="step", env_ids=[1, 2]),
         agym.WorkerDied("died", worker=0, pid=5, exitcode=-9, env_ids=range(2)),
     ],

@@ -25,6 +25,7 @@ OWN = {"agym", "benchmarks", "async_training"}
 OF_EXTRAS = {
     "cli/": ["cli"],
     "api/sb3/vec_env.py": ["sb3"],
+    "agents/serving/http.py": ["serve"],
     "core/web/protocols.py": ["serve", "verifiers", "watch"],
     "testing/": ["test"],
 }

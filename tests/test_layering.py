@@ -125,6 +125,7 @@ def test_the_page_on_the_architecture_names_what_there_is() -> None:
 
 # What few programs use, and these files import late.
 LATE = {
+    "agents/serving/serve.py": {"agym.agents.serving.http"},
     "core/web/server.py": {"agym.core.web.protocols"},
     "__main__.py": {"agym.cli.app"},
     "api/options/build.py": {"agym.core.planning.choosing", "agym.core.planning.model"},

@@ -18,8 +18,9 @@ from gymnasium.envs.registration import EnvSpec
 from agym.api.output import Output, make_output_format
 from agym.core._system.at_exit import close_at_exit
 from agym.core.engine.batches.out_target import StepBuffer
+from agym.core.engine.batches.ready_queue import ReadyQueue
 from agym.core.engine.batches.results import Batch
-from agym.core.engine.calls.ticket import ReadyQueue, Ticket
+from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.engine import Engine
 from agym.core.engine.snapshots import Snapshot, snapshots_of
 from agym.core.engine.stats import Stats
@@ -140,10 +141,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         self.single_observation_space = description.observation_space
         self.single_action_space = description.action_space
         self._describe_batch()
-        self.metadata = {
-            **description.metadata,
-            "autoreset_mode": self._backend.options.autoreset,
-        }
+        self.metadata = {**description.metadata, "autoreset_mode": self._backend.options.autoreset}
         self.spec = description.spec
         self.render_mode = description.render_mode
         self._tap = self._engine.tap(self._waiter, self._pages)

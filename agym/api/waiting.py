@@ -24,7 +24,8 @@ from agym.core._system.platform import sleep_on
 from agym.core.backends.outbox import Bell
 from agym.core.backends.pool import Pool
 from agym.core.backends.spinning import HOLD_SECONDS, LATE_SECONDS, SPIN_SECONDS, give_way
-from agym.core.engine.calls.ticket import Receive, Ticket
+from agym.core.engine.batches.sent_steps import Receive
+from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.engine import Engine
 from agym.core.protocol.messages.operations import Close, Make, Step
 
@@ -39,7 +40,19 @@ UNCOUNTED = (Make, Close)
 TURN_SECONDS = 1e-3
 
 
-class SyncWaiter:
+class _Waiter:
+    """What the two waiters have in common."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._backend = engine.backend
+        self._spinning = self._backend.spinning
+        self._traffic = engine.traffic
+        self.hooks = engine.hooks
+        self._look_at = 0.0
+
+
+class SyncWaiter(_Waiter):
     """Waits without an event loop, so also inside a running one, and in any number of threads.
 
     A thread holds the lock while it uses the engine, but not while it sleeps. One thread, the
@@ -59,12 +72,7 @@ class SyncWaiter:
     late: Ticket | None = None
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._backend = engine.backend
-        self._spinning = self._backend.spinning
-        self._hooks = engine.hooks
-        self._traffic = engine.traffic
-        self._look_at = 0.0
+        super().__init__(engine)
         self.lock: Any = threading.RLock()  # typed Any for the methods that ``Condition`` uses
         # The leader, and the descriptors that it sleeps on.
         self._leader: int | None = None
@@ -110,7 +118,7 @@ class SyncWaiter:
                 spinning.note(started, now, slept=slept, due=due(self._backend, started, now))
             if ticket.kind not in UNCOUNTED:
                 self._traffic.waited += now - started
-        hooks = self._hooks
+        hooks = self.hooks
         if hooks.all:
             if waited:
                 hooks.after_wait(ticket.message.name, started, now, in_task=False)
@@ -262,7 +270,7 @@ def until(ticket: Ticket, end: float | None = None) -> float | None:
     return ticket.deadline if ticket.kind is Receive else end
 
 
-class AsyncWaiter:
+class AsyncWaiter(_Waiter):
     """Waits on the running event loop, which runs other tasks during that time.
 
     Only the loop's thread uses the engine. Other tasks run at each ``yield`` and nowhere else.
@@ -276,13 +284,8 @@ class AsyncWaiter:
     lock = nullcontext()
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._backend = engine.backend
-        self._spinning = self._backend.spinning
+        super().__init__(engine)
         self._spinning.limit = SPIN_SECONDS  # because the loop has other tasks to run
-        self.hooks = engine.hooks
-        self._traffic = engine.traffic
-        self._look_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watched: dict[int, int] = {}
         self._sleepers = 0

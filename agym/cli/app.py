@@ -7,6 +7,15 @@ Errors that agym raises on purpose are printed as one sentence, without a traceb
               2     invalid usage
               3     agym rerun: not reproduced
               130   Ctrl-C
+
+Examples:
+agym demo
+
+agym demo CartPole-v1 -n 1024 --workers 4
+
+agym plan ALE/Pong-v5 16
+
+agym watch CartPole-v1 -n 64
 """
 
 from __future__ import annotations
@@ -17,54 +26,28 @@ from typing import Annotated
 
 import typer
 
+from agym.cli import demo, plan, play, record, rerun, serve, trace, watch
 from agym.cli.commands import Commands
 from agym.cli.console import console
-from agym.cli.demo import EXAMPLES as DEMO_EXAMPLES
-from agym.cli.demo import demo
-from agym.cli.plan import EXAMPLES as PLAN_EXAMPLES
-from agym.cli.plan import plan_command
-from agym.cli.play import EXAMPLES as PLAY_EXAMPLES
-from agym.cli.play import play_command
-from agym.cli.record import EXAMPLES as RECORD_EXAMPLES
-from agym.cli.record import record_command
-from agym.cli.rerun import EXAMPLES as RERUN_EXAMPLES
-from agym.cli.rerun import rerun
-from agym.cli.serve import EXAMPLES as SERVE_EXAMPLES
-from agym.cli.serve import serve_command
-from agym.cli.trace import EXAMPLES as TRACE_EXAMPLES
-from agym.cli.trace import trace_command
-from agym.cli.watch import EXAMPLES as WATCH_EXAMPLES
-from agym.cli.watch import watch_command
 from agym.core._system.pygame_support import headless
 
-EXAMPLES = """Examples:
 
-agym demo
-
-agym demo CartPole-v1 -n 1024 --workers 4
-
-agym plan ALE/Pong-v5 16
-
-agym watch CartPole-v1 -n 64
-"""
+def examples(docstring: str | None) -> str:
+    """Return the examples at the end of a module's docstring."""
+    return "Examples:\n\n" + (docstring or "").partition("Examples:")[2].lstrip()
 
 
 app = typer.Typer(
     name="agym",
     cls=Commands,
-    epilog=EXAMPLES,
+    epilog=examples(__doc__),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command(epilog=DEMO_EXAMPLES)(demo)
-app.command("plan", epilog=PLAN_EXAMPLES)(plan_command)
-app.command("play", epilog=PLAY_EXAMPLES)(play_command)
-app.command("record", epilog=RECORD_EXAMPLES)(record_command)
-app.command(epilog=RERUN_EXAMPLES)(rerun)
-app.command("serve", epilog=SERVE_EXAMPLES)(serve_command)
-app.command("trace", epilog=TRACE_EXAMPLES)(trace_command)
-app.command("watch", epilog=WATCH_EXAMPLES)(watch_command)
+for module in (demo, plan, play, record, rerun, serve, trace, watch):
+    name = module.__name__.rpartition(".")[2]
+    app.command(name, epilog=examples(module.__doc__))(module.command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,4 +1,14 @@
-"""``agym demo``: compare the speed of real environments run serially and in workers."""
+"""``agym demo``: compare the speed of real environments run serially and in workers.
+
+Examples:
+agym demo
+
+agym demo CartPole-v1 -n 1024 --steps 500
+
+agym demo ALE/Pong-v5 -n 8 --workers 4
+
+agym demo HumanoidStandup-v5 -n 32 --backend ray
+"""
 
 from __future__ import annotations
 
@@ -14,7 +24,7 @@ from agym import make
 from agym.api.options.environments import find_spec
 from agym.backends import BackendName
 from agym.cli.console import console, text_column
-from agym.cli.options import WITH_WORKERS, NumEnvs
+from agym.cli.options import WITH_WORKERS, EnvId, NumEnvs, Workers
 from agym.core._system.cpus import available_cores
 
 # A step takes about 25 µs, so that processes are faster on any machine with two cores.
@@ -28,17 +38,6 @@ ACTION_BATCHES = 64
 
 # Backends with workers that run any environment.
 Compared = Literal["process", "thread", "ray"]
-
-EXAMPLES = """Examples:
-
-agym demo
-
-agym demo CartPole-v1 -n 1024 --steps 500
-
-agym demo ALE/Pong-v5 -n 8 --workers 4
-
-agym demo HumanoidStandup-v5 -n 32 --backend ray
-"""
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,11 @@ class DemoResult:
     rate: float
 
 
-def demo(
-    env: Annotated[str, typer.Argument(help="Id of the environment.")] = DEFAULT_ENV,
+def command(
+    env: EnvId = DEFAULT_ENV,
     num_envs: NumEnvs = 64,
     steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 3000,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
-    ] = None,
+    workers: Workers = None,
     backend: Annotated[
         Compared, typer.Option(help="Backend to compare with serial.")
     ] = WITH_WORKERS,

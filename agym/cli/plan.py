@@ -1,4 +1,12 @@
-"""``agym plan``: show which backend is best for an environment, and why."""
+"""``agym plan``: show which backend is best for an environment, and why.
+
+Examples:
+agym plan CartPole-v1 64
+
+agym plan ALE/Pong-v5 16 --verify
+
+agym plan Acrobot-v1 32 --async
+"""
 
 from __future__ import annotations
 
@@ -9,35 +17,20 @@ from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
 from agym import plan
 from agym.cli.console import console, text_column
-from agym.cli.options import MAX_ENVS
+from agym.cli.options import MAX_ENVS, EnvId, flag
 from agym.errors import MissingExtraError, UsageError
 
-EXAMPLES = """Examples:
 
-agym plan CartPole-v1 64
-
-agym plan ALE/Pong-v5 16 --verify
-
-agym plan Acrobot-v1 32 --async
-"""
-
-
-def plan_command(
-    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+def command(
+    env: EnvId,
     num_envs: Annotated[
         int, typer.Argument(min=1, max=MAX_ENVS, help="Number of environments.")
     ] = 1,
     verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Also run all environments on every backend.", show_default="off"
-        ),
+        bool, flag("--verify", "Also run all environments on every backend.")
     ] = False,
     loop: Annotated[
-        bool,
-        typer.Option(
-            "--async", help="Plan for make_async: never block its event loop.", show_default="off"
-        ),
+        bool, flag("--async", "Plan for make_async: never block its event loop.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of workers.", show_default="any number")

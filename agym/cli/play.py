@@ -1,4 +1,12 @@
-"""``agym play``: play an environment with the keyboard, on a page in the browser."""
+"""``agym play``: play an environment with the keyboard, on a page in the browser.
+
+Examples:
+agym play agym/Pong-v0
+
+agym play CartPole-v1 --keys "ArrowLeft=0 ArrowRight=1" --wait
+
+agym play Pendulum-v1 --keys "a=[-2.0] d=[2.0]" --open
+"""
 
 from __future__ import annotations
 
@@ -9,23 +17,14 @@ import typer
 from agym import make_async
 from agym.api.options.environments import find_spec
 from agym.api.run import run
-from agym.cli.options import Port, finite
+from agym.cli.options import EnvId, OpenPage, Port, flag, number
 from agym.cli.watch import DEFAULT_SPEED, welcome
 from agym.watching.live.keyboard import Keyboard
 from agym.watching.live.page import watch
 
-EXAMPLES = """Examples:
 
-agym play agym/Pong-v0
-
-agym play CartPole-v1 --keys "ArrowLeft=0 ArrowRight=1" --wait
-
-agym play Pendulum-v1 --keys "a=[-2.0] d=[2.0]" --open
-"""
-
-
-def play_command(
-    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+def command(
+    env: EnvId,
     keys: Annotated[
         str | None,
         typer.Option(
@@ -36,23 +35,13 @@ def play_command(
     noop: Annotated[
         str | None, typer.Option(help="Action while no key is pressed.", show_default="0")
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Step only while a key is pressed.", show_default="off")
-    ] = False,
+    wait: Annotated[bool, flag("--wait", "Step only while a key is pressed.")] = False,
     fps: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            callback=finite,
-            help="Steps per second.",
-            show_default="the environment's render_fps",
-        ),
+        float | None, number("Steps per second.", "the environment's render_fps", min=0.1)
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed.", show_default="random")] = None,
     port: Port = 0,
-    open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
-    ] = False,
+    open_page: OpenPage = False,
 ) -> None:
     """Play an environment with the keyboard, on a page in the browser.
 
@@ -62,14 +51,9 @@ def play_command(
 
     async def play() -> None:
         async with make_async(env, 1, backend="serial", render_mode="rgb_array") as envs:
-            space = envs.single_action_space
-            keyboard = Keyboard.of(
-                space,
-                keys,
-                noop,
-                await _ask(envs, "keys_to_action"),
-                await _ask(envs, "action_meanings"),
-            )
+            custom = await _ask(envs, "keys_to_action")
+            meanings = await _ask(envs, "action_meanings")
+            keyboard = Keyboard.of(envs.single_action_space, keys, noop, custom, meanings)
             await envs.reset(seed=seed)
             async with watch(envs, port, fps=30, share=1.0, legend=keyboard.legend) as page:
                 page.limit_speed(fps or envs.metadata.get("render_fps") or DEFAULT_SPEED)

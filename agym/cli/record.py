@@ -1,4 +1,12 @@
-"""``agym record``: record a video of environments with random actions."""
+"""``agym record``: record a video of environments with random actions.
+
+Examples:
+agym record CartPole-v1 -n 16 -o cartpole.mp4
+
+agym record ALE/Pong-v5 -n 16 --steps 500 --labels -o pong.mp4
+
+agym record Acrobot-v1 --steps 200 --scale 0.5 -o acrobot.gif
+"""
 
 from __future__ import annotations
 
@@ -12,60 +20,32 @@ from agym import make
 from agym.api.options.environments import find_spec
 from agym.backends import BackendName
 from agym.cli.console import console, text_column
-from agym.cli.options import WITH_WORKERS, NumEnvs, Seed, finite
+from agym.cli.options import WITH_WORKERS, EnvId, NumEnvs, Seed, Workers, flag, number
 from agym.watching.video.movie import check_path
 from agym.watching.video.recording import MAX_FPS, MIN_FPS, paths_of, record
 from agym.watching.video.tiling import MAX_SCALE, mosaic
 
-EXAMPLES = """Examples:
 
-agym record CartPole-v1 -n 16 -o cartpole.mp4
-
-agym record ALE/Pong-v5 -n 16 --steps 500 --labels -o pong.mp4
-
-agym record Acrobot-v1 --steps 200 --scale 0.5 -o acrobot.gif
-"""
-
-
-def record_command(
-    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+def command(
+    env: EnvId,
     output: Annotated[Path, typer.Option("-o", "--output", help="Video file, .mp4 or .gif.")],
     num_envs: NumEnvs = 1,
     steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 300,
     every: Annotated[int, typer.Option(min=1, max=1_000_000, help="Steps per frame.")] = 1,
     fps: Annotated[
         float | None,
-        typer.Option(
-            min=MIN_FPS,
-            max=MAX_FPS,
-            callback=finite,
-            help="Frames per second.",
-            show_default="the environment's render_fps",
-        ),
+        number("Frames per second.", "the environment's render_fps", min=MIN_FPS, max=MAX_FPS),
     ] = None,
     scale: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            max=MAX_SCALE,
-            callback=finite,
-            help="Scale factor.",
-            show_default="fits into 1920 × 1080",
-        ),
+        float | None, number("Scale factor.", "fits into 1920 × 1080", min=0.001, max=MAX_SCALE)
     ] = None,
     columns: Annotated[
         int | None,
         typer.Option(min=1, help="Environments per row.", show_default="about a square"),
     ] = None,
-    labels: Annotated[
-        bool, typer.Option("--labels", help="Number the environments.", show_default="off")
-    ] = False,
-    single: Annotated[
-        bool, typer.Option("--single", help="One file per environment.", show_default="off")
-    ] = False,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
-    ] = None,
+    labels: Annotated[bool, flag("--labels", "Number the environments.")] = False,
+    single: Annotated[bool, flag("--single", "One file per environment.")] = False,
+    workers: Workers = None,
     seed: Seed = 0,
 ) -> None:
     """Step environments with random actions and record all of them in one video."""

@@ -7,6 +7,13 @@ Exit codes::
     2         the file cannot be rerun
     3         not reproduced
     a signal  reproduced: the process died as the worker did
+
+Examples:
+agym rerun faults/env3-step-20260102T101112-1a2b3c4d.agym
+
+agym rerun env3-step-20260102T101112-1a2b3c4d.agym --pdb
+
+agym rerun env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
 """
 
 from __future__ import annotations
@@ -27,14 +34,13 @@ from rich.table import Table
 from rich.text import Text
 
 from agym.cli.console import console, text_column
-from agym.cli.options import finite
+from agym.cli.options import flag, number
 from agym.core._system.files import versions
 from agym.core._system.watchdog import STDERR, Hang
 from agym.core.engine.faults.capsule import Capsule, describe_error, read_capsule, shown
 from agym.core.protocol.messages.failures import behind
 from agym.errors import UsageError
-from agym.faults.rerun import Ending, Watch
-from agym.faults.rerun import rerun as run_again
+from agym.faults.rerun import Ending, Watch, rerun
 
 # The progress bar appears after QUICK_SECONDS and is redrawn every DRAW_SECONDS.
 QUICK_SECONDS = 2.0
@@ -42,24 +48,12 @@ DRAW_SECONDS = 0.1
 
 NOT_REPRODUCED = 3
 
-EXAMPLES = """Examples:
 
-agym rerun faults/env3-step-20260102T101112-1a2b3c4d.agym
-
-agym rerun env3-step-20260102T101112-1a2b3c4d.agym --pdb
-
-agym rerun env3-step-20260102T101112-1a2b3c4d.agym --timeout 60
-"""
-
-
-def rerun(
+def command(
     file: Annotated[Path, typer.Argument(help="Capsule file. Only open capsules you trust.")],
-    debug: Annotated[
-        bool, typer.Option("--pdb", help="Open the debugger at the failure.", show_default="off")
-    ] = False,
+    debug: Annotated[bool, flag("--pdb", "Open the debugger at the failure.")] = False,
     timeout: Annotated[
-        float,
-        typer.Option(min=0.001, callback=finite, help="Seconds after which a step counts as hung."),
+        float, number("Seconds after which a step counts as hung.", min=0.001)
     ] = 10.0,
 ) -> None:
     """Reproduce the failure of an environment in this process, from its capsule.
@@ -83,7 +77,7 @@ def rerun(
     if capsule.fault.kind == "died":
         faulthandler.enable(STDERR)
     try:
-        ending = run_again(capsule, watch)
+        ending = rerun(capsule, watch)
     finally:
         reporter.stop_bar()
         if capsule.fault.kind == "died":

@@ -1,4 +1,12 @@
-"""``agym serve``: serve environments to OpenEnv clients and ``agym.openenv``."""
+"""``agym serve``: serve environments to OpenEnv clients and ``agym.openenv``.
+
+Examples:
+agym serve CartPole-v1 -n 256
+
+agym serve ALE/Pong-v5 -n 64 --backend process --timeout 30
+
+agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
+"""
 
 from __future__ import annotations
 
@@ -21,19 +29,9 @@ from agym.agents.serving.serve import LOOPBACK, Server, serve
 from agym.agents.serving.slots import LOG
 from agym.api.options.environments import find_spec
 from agym.api.run import run
-from agym.backends import BackendName
 from agym.cli.console import console
-from agym.cli.options import NumEnvs, finite
+from agym.cli.options import Backend, EnvId, NumEnvs, Port, Workers, flag, number
 from agym.errors import UsageError
-
-EXAMPLES = """Examples:
-
-agym serve CartPole-v1 -n 256
-
-agym serve ALE/Pong-v5 -n 64 --backend process --timeout 30
-
-agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
-"""
 
 # The client that has these arguments; openenv-core 0.3 has no `headers=`.
 OPENENV = 'pip install "openenv>=0.10"'
@@ -41,10 +39,10 @@ OPENENV = 'pip install "openenv>=0.10"'
 REFRESHES = 2
 
 
-def serve_command(
-    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+def command(
+    env: EnvId,
     num_envs: NumEnvs = 16,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.")] = 8000,
+    port: Port = 8000,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")
     ] = "127.0.0.1",
@@ -54,29 +52,14 @@ def serve_command(
             envvar="AGYM_SERVE_TOKEN", help="Token that clients must send.", show_default="random"
         ),
     ] = None,
-    no_token: Annotated[
-        bool,
-        typer.Option("--no-token", help="Accept clients without a token.", show_default="off"),
-    ] = False,
-    backend: Annotated[
-        BackendName, typer.Option(help="Where environments run, as in agym.make.")
-    ] = "auto",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
-    ] = None,
+    no_token: Annotated[bool, flag("--no-token", "Accept clients without a token.")] = False,
+    backend: Backend = "auto",
+    workers: Workers = None,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            callback=finite, help="Seconds that a reset or step may take.", show_default="no limit"
-        ),
+        float | None, number("Seconds that a reset or step may take.", "no limit")
     ] = None,
     idle: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            callback=finite,
-            help="Seconds after which an idle session ends; 0 for never.",
-        ),
+        float, number("Seconds after which an idle session ends; 0 for never.", min=0)
     ] = 300,
 ) -> None:
     """Serve environments by OpenEnv's protocol, one per session.

@@ -1,4 +1,10 @@
-"""``agym trace``: summarize how much a recorded timeline overlaps, and draw it."""
+"""``agym trace``: summarize how much a recorded timeline overlaps, and draw it.
+
+Examples:
+agym trace run.json
+
+agym trace run.json -o run.png
+"""
 
 from __future__ import annotations
 
@@ -13,24 +19,12 @@ from agym.errors import UsageError
 from agym.watching.trace_report import draw, measure, read_spans
 from agym.watching.video.movie import check_file, writing
 
-EXAMPLES = """Examples:
 
-agym trace run.json
-
-agym trace run.json -o run.png
-"""
-
-
-def trace_command(
+def command(
     file: Annotated[Path, typer.Argument(help="Timeline written by agym.trace.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="PNG file to draw the timeline into.",
-            show_default="not drawn",
-        ),
+        typer.Option("-o", "--output", help="PNG file to draw into.", show_default="not drawn"),
     ] = None,
 ) -> None:
     """Summarize how much a timeline overlaps; view the file in https://ui.perfetto.dev."""

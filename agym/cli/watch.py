@@ -1,4 +1,12 @@
-"""``agym watch``: show environments on a page in the browser."""
+"""``agym watch``: show environments on a page in the browser.
+
+Examples:
+agym watch CartPole-v1 -n 64
+
+agym watch ALE/Pong-v5 -n 16 --speed 0 --open
+
+agym watch CartPole-v1 -n 16 --policy my_agent:act
+"""
 
 from __future__ import annotations
 
@@ -14,27 +22,17 @@ import typer
 from agym import make_async
 from agym.api.options.environments import find_spec
 from agym.api.run import run
-from agym.backends import BackendName
 from agym.cli.console import console
-from agym.cli.options import NumEnvs, Port, Seed, finite
+from agym.cli.options import Backend, EnvId, NumEnvs, OpenPage, Port, Seed, Workers, number
 from agym.errors import UsageError
 from agym.watching.live.page import AsyncPage, watch
-
-EXAMPLES = """Examples:
-
-agym watch CartPole-v1 -n 64
-
-agym watch ALE/Pong-v5 -n 16 --speed 0 --open
-
-agym watch CartPole-v1 -n 16 --policy my_agent:act
-"""
 
 # Steps per second of environments whose metadata has no render_fps.
 DEFAULT_SPEED = 30
 
 
-def watch_command(
-    env: Annotated[str, typer.Argument(help="Id of the environment.")],
+def command(
+    env: EnvId,
     num_envs: NumEnvs = 16,
     policy: Annotated[
         str | None,
@@ -45,32 +43,18 @@ def watch_command(
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            callback=finite,
-            help="Steps per second; 0 for no limit.",
-            show_default="the environment's render_fps",
-        ),
+        number("Steps per second; 0 for no limit.", "the environment's render_fps", min=0),
     ] = None,
-    fps: Annotated[
-        float,
-        typer.Option(min=0.1, max=30, callback=finite, help="Maximum frames per second."),
-    ] = 30,
+    fps: Annotated[float, number("Maximum frames per second.", min=0.1, max=30)] = 30,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Stop after this many steps.", show_default="never")
     ] = None,
-    backend: Annotated[
-        BackendName, typer.Option(help="Where environments run, as in agym.make.")
-    ] = "auto",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")
-    ] = None,
+    backend: Backend = "auto",
+    workers: Workers = None,
     seed: Seed = 0,
     port: Port = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")
-    ] = False,
+    open_page: OpenPage = False,
 ) -> None:
     """Step environments and show them on a page in the browser.
 

@@ -40,7 +40,7 @@ def gymnasium_picture(
     Raises:
         MissingExtraError: pygame is not installed.
     """
-    pygame = require("pygame", "render") if mode != "ansi" else None
+    pygame: Any = require("pygame", "render") if mode != "ansi" else None
     key = entry_point, mode, *sorted(arguments.items())
     with _lock:
         if key not in _drawers:
@@ -48,16 +48,10 @@ def gymnasium_picture(
         drawer = _drawers[key]
         for name, value in attributes.items():
             setattr(drawer, name, value)
-        return drawer.render() if pygame is None else _draw(drawer, pygame)
-
-
-def _draw(drawer: Any, pygame: Any) -> Any:
-    """Render, and close the display again, for which SDL may have opened a socket.
-
-    Gymnasium's environments open a display, although they do not need it to draw.
-    """
-    was_open = pygame.display.get_init()
-    picture = drawer.render()
-    if not was_open:
-        pygame.display.quit()
-    return picture
+        # Gymnasium opens a display, although it does not need one to draw. SDL may open a socket
+        # for it.
+        was_open = pygame is None or pygame.display.get_init()
+        picture = drawer.render()
+        if not was_open:
+            pygame.display.quit()
+        return picture

@@ -131,9 +131,7 @@ def batched(
         UsageError: An argument is invalid.
     """
     if not callable(function):
-        raise UsageTypeError(
-            f"function={function!r} must be a function from stacked observations to their actions"
-        )
+        raise UsageTypeError(f"function={function!r} must be a function of stacked observations")
     if not is_number(max_wait) or not 0 <= max_wait < float("inf"):
         raise UsageError(f"max_wait={max_wait!r} must be a number of seconds, 0 or more")
     if name is not None and not isinstance(name, str):
@@ -188,8 +186,6 @@ class BatchedPolicy:
         self._workers = workers
         self._threads = FunctionThreads(f"agym-{name}", workers)
         self._counts = Counts()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._requests = Requests(*self._limits, self._soon)
         self._bind(None)
         _policies[self] = None
 

@@ -130,7 +130,7 @@ async def marked_await(function: Callable[[Any], Any], argument: Any, label: str
         return await function(argument)
 
 
-def is_coroutine_function(function: Callable[..., Any]) -> bool:
+def is_coroutine_function(function: Any) -> bool:
     """Return whether an object, or its ``__call__``, is a coroutine function."""
     call = getattr(function, "__call__", None)  # noqa: B004 (not whether it is callable)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

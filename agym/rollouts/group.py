@@ -189,10 +189,12 @@ class Group:
 
         async def play(member: Member, start: tuple[Any, dict[str, Any]]) -> T:
             try:
-                return await _start(episode, member, *start)
-            except _NoCoroutineError as error:
-                failures.append(UsageTypeError(str(error)))
+                playing = _start(episode, member, *start)
+            except UsageTypeError as error:
+                failures.append(error)
                 raise
+            try:
+                return await playing
             except Exception as error:
                 failures.append(_AttemptError(member.index, error))
                 raise
@@ -227,10 +229,6 @@ class Group:
         return error
 
 
-class _NoCoroutineError(Exception):
-    """An ``episode`` is a plain function."""
-
-
 def _check_episode(episode: Any) -> None:
     """Check an ``episode`` as far as possible without calling it.
 
@@ -256,16 +254,16 @@ def _start(
     """Call ``episode``, which may be a plain function that returns a coroutine.
 
     Raises:
-        _NoCoroutineError: It returned something else, or raised because it did not await a step.
+        UsageTypeError: It returned something else, or raised because it did not await a step.
     """
     message = f"episode={episode!r} must be an `async def` that awaits each `env.step`"
     try:
         coroutine = episode(member, observation, info)
     except TypeError as error:
-        raise _NoCoroutineError(f"{message}: {error}") from None
+        raise UsageTypeError(f"{message}: {error}") from None
     if not inspect.isawaitable(coroutine):
         name = type(coroutine).__name__
-        raise _NoCoroutineError(f"{message}: it returned {name}, not a coroutine")
+        raise UsageTypeError(f"{message}: it returned {name}, not a coroutine")
     return coroutine
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from agym import AsyncEnvs, Envs
-from agym.core.protocol.arguments import is_integer
+from agym.core.protocol.arguments import check_count, is_integer
 from agym.core.protocol.space_layout import Layout
 from agym.core.protocol.typing import Observations
 from agym.errors import Fault, UsageError, UsageTypeError
@@ -148,8 +148,7 @@ async def rollout(
     Raises:
         UsageError: An argument is invalid, or the autoreset mode is ``disabled``.
     """
-    if not isinstance(steps, int) or steps < 1:
-        raise UsageError(f"steps={steps!r} must be a positive integer")
+    steps = check_count("steps", steps)
     if groups != "auto" and not (is_integer(groups) and groups >= 1):
         raise UsageError(f"groups={groups!r} must be a positive integer or 'auto'")
     if isinstance(envs, Envs) or not hasattr(envs, "split"):

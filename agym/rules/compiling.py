@@ -11,11 +11,11 @@ import linecache
 import logging
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from agym.core._system.extras import require
 from agym.core.planning.caching import cache_folder
@@ -45,22 +45,20 @@ ALLOCATES = (
     " module, such as MOVES = ((1, 0), (0, 1))"
 )
 
+RETURNS = "step must return two values: (reward, terminated)"
+
 # Replacements for numba's internal terms.
 PLAINER = (
-    (
-        re.compile("NRT required but not enabled"),
-        ALLOCATES,
-    ),
-    (
-        re.compile("(failed to unpack|wrong tuple length).*"),
-        "step must return two values: (reward, terminated)",
-    ),
+    (re.compile("NRT required but not enabled"), ALLOCATES),
+    (re.compile("(failed to unpack|wrong tuple length).*"), RETURNS),
     (re.compile(r"\bRng\(Record\(.*\) x 1\)"), "rng"),
     (re.compile(r"\bRecord\([^()]*(\([^()]*\)[^()]*)*\)"), "a record"),
     (re.compile(r" (found )?for signature:|Raised from .*"), ""),
 )
 
 log = logging.getLogger("agym.vectorize")
+
+T = TypeVar("T")
 
 # Two threads must not make numba dispatchers at the same time.
 _lock = threading.Lock()
@@ -118,8 +116,9 @@ class Kernels:
             )  # fmt: skip
 
 
-# Kernels by fingerprint, so that rules with a changed constant are compiled again.
-_kernels: dict[str, Kernels] = {}
+# Kernels by the function that made them and by fingerprint, so that rules with a changed constant
+# are compiled again.
+_kernels: dict[tuple[Any, str], Any] = {}
 
 
 def mark_of(book: RuleBook) -> str | None:
@@ -144,15 +143,19 @@ def mark_of(book: RuleBook) -> str | None:
     return None
 
 
-def kernels_of(book: RuleBook) -> Kernels:
-    """Return the kernels of a rule book, which all of its batches in this process share."""
+def kernels_of(book: RuleBook, make: Callable[[RuleBook, str | None], T]) -> T:
+    """Return the kernels of a rule book, which all of its batches in this process share.
+
+    ``make`` compiles them; it gets the fingerprint of the rules, ``None`` without one.
+    """
     mark = mark_of(book)
     if mark is None:
-        return Kernels(book, None)
+        return make(book, None)
     with _lock:
-        if mark not in _kernels:
-            _kernels[mark] = Kernels(book, mark)
-    return _kernels[mark]
+        if (make, mark) not in _kernels:
+            _kernels[make, mark] = make(book, mark)
+    kernels: T = _kernels[make, mark]
+    return kernels
 
 
 @cache
@@ -161,18 +164,16 @@ def install_rng() -> None:
     numba, extending = require("numba", EXTRA), require("numba.extending", EXTRA)
     binder = Binder({}, numba.njit(**OPTIONS))
     for name in METHODS:
-        _install(extending, binder, name)
+        overload = extending.overload_method(numba.types.NamedUniTuple, name, jit_options=OPTIONS)
+        overload(_resolver(binder.copy(getattr(Rng, name))))
 
 
-def _install(extending: Any, binder: Binder, name: str) -> None:
-    method = binder.copy(getattr(Rng, name))
-
+def _resolver(method: FunctionType) -> Callable[..., Any]:
     def resolve(self: Any, *_: Any, **__: Any) -> Any:
         return method if self.instance_class is Rng else None
 
     resolve.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
-    types = require("numba", EXTRA).types
-    extending.overload_method(types.NamedUniTuple, name, jit_options=OPTIONS)(resolve)
+    return resolve
 
 
 @cache

@@ -76,7 +76,44 @@ class RuleBook:
         Raises:
             UsageError: A part is missing or has the wrong type.
         """
-        return _read(rules)
+        name = rules.__name__
+        missing = [part for part in NEEDED if not hasattr(rules, part)]
+        if missing:
+            raise UsageError(
+                f"the rules {name} have no {missing[0]}: they need {', '.join(NEEDED)}"
+            )
+        functions = {part: _function(rules, part) for part in FUNCTIONS}
+        state = _numbers(f"{name}.state", rules.state)
+        info_dtype = np.dtype(np.bool_)
+        if hasattr(rules, "info") != hasattr(rules, "info_dtype"):
+            raise UsageError(f"the rules {name} must have both info and info_dtype, or neither")
+        if hasattr(rules, "info"):
+            info_dtype = _numbers(f"{name}.info_dtype", rules.info_dtype, exact=False)
+        for part in ("observation_space", "action_space"):
+            space = getattr(rules, part)
+            if not isinstance(space, FIXED):
+                raise UsageError(
+                    f"{name}.{part} is {space!r}: it must be a Box, Discrete, MultiDiscrete or"
+                    " MultiBinary"
+                )
+        parameters = dict(getattr(rules, "parameters", {}))
+        for parameter in parameters:
+            if parameter in OPTIONS:
+                raise UsageError(
+                    f"{name}.parameters has {parameter!r}, which is an option of agym.vectorize:"
+                    " use another name"
+                )
+            if parameter not in (state.names or ()):
+                raise UsageError(
+                    f"{name}.parameters has {parameter!r}, which is not a field of {name}.state:"
+                    " add it"
+                )
+        modes = {"render_modes": ["rgb_array"] if hasattr(rules, "render") else []}
+        return cls(
+            name, state, rules.observation_space, rules.action_space, functions, parameters,
+            info_dtype, getattr(rules, "max_episode_steps", None),
+            {**modes, **getattr(rules, "metadata", {})}, rules,
+        )  # fmt: skip
 
     @property
     def replaced(self) -> dict[FunctionType, FunctionType]:
@@ -99,9 +136,7 @@ class RuleBook:
         unknown = [name for name in values if name not in self.parameters]
         if unknown:
             known = ", ".join(self.parameters) or "none"
-            raise UsageError(
-                f"{self.name} has no parameter {unknown[0]!r}: its parameters are {known}"
-            )
+            raise UsageError(f"{self.name} has no parameter {unknown[0]!r}: it has {known}")
         values = {**self.parameters, **values}
         check = getattr(self.rules, "check", None)
         arrays = {name: self._fitting(name, value, num_envs) for name, value in values.items()}
@@ -165,44 +200,6 @@ def find_rules(rules: Any) -> Any:
             f" {type(rules).__name__}"
         )
     return rules
-
-
-def _read(rules: Any) -> RuleBook:
-    name = rules.__name__
-    missing = [part for part in NEEDED if not hasattr(rules, part)]
-    if missing:
-        raise UsageError(f"the rules {name} have no {missing[0]}: they need {', '.join(NEEDED)}")
-    functions = {part: _function(rules, part) for part in FUNCTIONS}
-    state = _numbers(f"{name}.state", rules.state)
-    info_dtype = np.dtype(np.bool_)
-    if hasattr(rules, "info") != hasattr(rules, "info_dtype"):
-        raise UsageError(f"the rules {name} must have both info and info_dtype, or neither")
-    if hasattr(rules, "info"):
-        info_dtype = _numbers(f"{name}.info_dtype", rules.info_dtype, exact=False)
-    for part in ("observation_space", "action_space"):
-        space = getattr(rules, part)
-        if not isinstance(space, FIXED):
-            raise UsageError(
-                f"{name}.{part} is {space!r}: it must be a Box, Discrete, MultiDiscrete or"
-                " MultiBinary"
-            )
-    parameters = dict(getattr(rules, "parameters", {}))
-    for parameter in parameters:
-        if parameter in OPTIONS:
-            raise UsageError(
-                f"{name}.parameters has {parameter!r}, which is an option of agym.vectorize: use"
-                " another name"
-            )
-        if parameter not in (state.names or ()):
-            raise UsageError(
-                f"{name}.parameters has {parameter!r}, which is not a field of {name}.state: add it"
-            )
-    modes = {"render_modes": ["rgb_array"] if hasattr(rules, "render") else []}
-    return RuleBook(
-        name, state, rules.observation_space, rules.action_space, functions, parameters,
-        info_dtype, getattr(rules, "max_episode_steps", None),
-        {**modes, **getattr(rules, "metadata", {})}, rules,
-    )  # fmt: skip
 
 
 def _function(rules: Any, part: str) -> FunctionType:

@@ -18,7 +18,7 @@ from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 from agym.rules.arithmetic import EXTRA, as_python
 from agym.rules.binding import Binder
-from agym.rules.compiling import install_rng, mark_of, refusal
+from agym.rules.compiling import install_rng, kernels_of, refusal
 from agym.rules.contract import RuleBook, no_actions
 from agym.rules.engines import Engine, Outputs, shaped
 from agym.rules.kernels import NEXT_STEP, SAME_STEP, begin, play, show
@@ -37,13 +37,11 @@ class CudaEngine(Engine):
         super().__init__(book, num_envs, blanks, limit, mode)
         self._cuda = cuda = require("numba.cuda", EXTRA)
         if not cuda.is_available():
-            raise UsageError(
-                "engine='cuda' needs an NVIDIA GPU and its driver: use engine='compiled'"
-            )
+            raise UsageError("engine='cuda' needs an NVIDIA GPU and driver: use engine='compiled'")
         threads = min(num_envs, THREADS)
         self._launch = -(-num_envs // threads), threads
         try:
-            self._begin, self._play, self._show = kernels_of(book)
+            self._begin, self._play, self._show = kernels_of(book, compile_kernels)
         except require("numba", EXTRA).core.errors.NumbaError as error:
             raise refusal(book, error) from error
         self.states, self.games = cuda.to_device(self.states), cuda.to_device(self.games)
@@ -118,22 +116,8 @@ class CudaEngine(Engine):
             self.__dict__.pop(name, None)
 
 
-# Kernels by the fingerprint of their rules.
-_kernels: dict[str, tuple[Any, Any, Any]] = {}
-
-
-def kernels_of(book: RuleBook) -> tuple[Any, Any, Any]:
-    """Return the kernels of a rule book, which all of its batches in this process share."""
-    mark = mark_of(book)
-    if mark is None:
-        return compile_kernels(book)
-    if mark not in _kernels:
-        _kernels[mark] = compile_kernels(book)
-    return _kernels[mark]
-
-
-def compile_kernels(book: RuleBook) -> tuple[Any, Any, Any]:
-    """Compile the kernels of a rule book."""
+def compile_kernels(book: RuleBook, _: str | None) -> tuple[Any, Any, Any]:
+    """Compile the kernels of a rule book; numba has no cache for their fingerprint."""
     cuda = require("numba.cuda", EXTRA)
     config = require("numba", EXTRA).config
     replaced: dict[Any, Any] = {**book.replaced}

@@ -21,16 +21,9 @@ import numpy as np
 from agym.core._system.cpus import core_numbers
 from agym.core.protocol.typing import Array
 from agym.rules.binding import Binder
-from agym.rules.compiling import kernels_of
+from agym.rules.compiling import Kernels, kernels_of
 from agym.rules.contract import RuleBook, no_actions
-from agym.rules.kernels import (
-    GAME,
-    NEXT_STEP,
-    SAME_STEP,
-    begin_some,
-    play_some,
-    show_some,
-)
+from agym.rules.kernels import GAME, NEXT_STEP, SAME_STEP, begin_some, play_some, show_some
 from agym.rules.records import Table
 
 # Minimum number of games per core. Waking the other threads twice per step takes 0.1 to 0.2 ms.
@@ -57,21 +50,6 @@ class Outputs(NamedTuple):
     infos: Array
     finals: Array
     final_infos: Array
-
-    def into(
-        self,
-        observations: Array,
-        rewards: Array,
-        terminated: Array,
-        truncated: Array,
-        finals: Array | None,
-    ) -> Outputs:
-        """Return the outputs with other arrays; with ``finals=None``, keep the present ones."""
-        if finals is None:
-            finals = self.finals if self.finals is not self.observations else observations
-        return Outputs(
-            observations, rewards, terminated, truncated, self.infos, finals, self.final_infos
-        )
 
 
 def shaped(out: Outputs) -> Outputs:
@@ -204,7 +182,7 @@ class CompiledEngine(Engine):
 
     def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
         super().__init__(book, num_envs, *rest)
-        self._kernels = kernels = kernels_of(book)
+        self._kernels = kernels = kernels_of(book, Kernels)
         tables = self._arrays = self.states, self._blanks, self.games
         out = shaped(self.outputs())
         mask, actions = np.zeros(num_envs, bool), no_actions(book, num_envs)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import copyreg
 from functools import cache
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from agym.core.protocol.typing import Options, Result, Start
 from agym.rules.contract import RuleBook, find_rules
 from agym.rules.records import Record, Table
 from agym.rules.vector_env import RulesType, RulesVectorEnv
+
+T = TypeVar("T")
 
 
 class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
@@ -58,9 +61,7 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         record: Record = Table(self._envs.states)[0]
         return record
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         """Start an episode.
 
         Args:
@@ -77,7 +78,7 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
         observations, infos = self._envs.reset(seed=seed)
         return observations[0], self._info(infos)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Result:
         """Play a step.
 
         Raises:
@@ -128,9 +129,7 @@ def vector_env_class(rules: Any) -> type[RulesVectorEnv]:
     Raises:
         UsageError: The rules are invalid.
     """
-    book = RuleBook.of(rules)
-    parts = {"rules": rules, "metadata": book.metadata, "__doc__": rules.__doc__}
-    return type(f"{book.name}VectorEnv", (RulesVectorEnv,), parts)
+    return _subclass(RulesVectorEnv, rules)
 
 
 @cache
@@ -140,9 +139,13 @@ def env_class(rules: Any) -> type[RulesEnv]:
     Raises:
         UsageError: The rules are invalid.
     """
+    return _subclass(RulesEnv, rules)
+
+
+def _subclass(base: type[T], rules: Any) -> type[T]:
     book = RuleBook.of(rules)
     parts = {"rules": rules, "metadata": book.metadata, "__doc__": rules.__doc__}
-    return type(f"{book.name}Env", (RulesEnv,), parts)
+    return type(book.name + base.__name__.removeprefix("Rules"), (base,), parts)
 
 
 def _reduce_class(cls: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -20,13 +20,7 @@ from agym.rules.arithmetic import EXTRA
 from agym.rules.compiling import log
 from agym.rules.contract import RuleBook, action_check
 from agym.rules.cuda import CudaEngine
-from agym.rules.engines import (
-    CompiledEngine,
-    Engine,
-    Outputs,
-    ParallelEngine,
-    PythonEngine,
-)
+from agym.rules.engines import CompiledEngine, Engine, Outputs, ParallelEngine, PythonEngine
 from agym.rules.kernels import GAME
 from agym.rules.records import Table
 from agym.rules.rng import key_of, mix
@@ -37,12 +31,6 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "parallel": ParallelEngine,
     "cuda": CudaEngine,
 }
-
-# Attributes of an AgymVectorEnv that are missing here, because games step in the caller's thread.
-ENGINE_ONLY = (
-    "backend", "call", "call_async", "call_wait", "get_attr", "reset_async", "reset_wait", "runner",
-    "set_attr", "stats", "step_async", "step_wait", "workers",
-)  # fmt: skip
 
 MODES = {
     AutoresetMode.NEXT_STEP: kernels.NEXT_STEP,
@@ -145,13 +133,6 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self._keyed, self._begun = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
         self.begun = False
         self._over: Array | None = None
-
-    if not TYPE_CHECKING:  # type checkers report these by themselves
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Refuse; for attributes of an AgymVectorEnv, with the backend that has them."""
-            remedy = ": agym.make_vec(..., backend='vector') has it" if name in ENGINE_ONLY else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{remedy}")
 
     @property
     def states(self) -> Any:
@@ -292,7 +273,11 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         With ``finals``, the last observations of episodes are written there, not into the infos.
         """
         spare = self._spare = self._spare or self.loops.outputs()
-        out = spare.into(observations, rewards, terminated, truncated, finals)
+        present = spare.finals if spare.finals is not spare.observations else observations
+        out = spare._replace(
+            observations=observations, rewards=rewards, terminated=terminated,
+            truncated=truncated, finals=present if finals is None else finals,
+        )  # fmt: skip
         return self._show(out, final_obs=finals is None)
 
     def _show(self, out: Outputs, *, final_obs: bool = True) -> dict[str, Any]:

@@ -64,7 +64,13 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "raise many arguments": lambda: ManyArguments(7, "boom"),
     "raise mute": Mute,
     "raise eof": lambda: EOFError("boom"),
+    "raise attribute error": lambda: AttributeError("boom"),
     "raise group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
+}
+# Exceptions that are not errors, by the name of the act; in the caller's thread, they get through.
+INTERRUPTIONS: dict[str, Callable[[], BaseException]] = {
+    "interrupt": KeyboardInterrupt,
+    "system exit": lambda: SystemExit(3),
 }
 # Acts that end the environment's process, and the exit codes that the caller sees.
 DEATHS = {"kill": -signal.SIGKILL, "abort": -signal.SIGABRT, "exit": 3}
@@ -147,6 +153,7 @@ class Script:
     Acts::
 
         "raise", "raise unpicklable", ...   raise one of EXCEPTIONS
+        "interrupt", "system exit"          raise one of INTERRUPTIONS
         "kill", "abort", "exit"             end the process
         "wait"                              wait until the test opens the gate
         "spin"                              compute forever, holding the event loop
@@ -332,8 +339,8 @@ class _Scripted:
     async def _act(self, operation: str) -> str | None:
         """Perform the act of an operation, if the script has one; return it."""
         act = None if self.script is None else self.script.take(self.number, operation)
-        if act in EXCEPTIONS:
-            error = EXCEPTIONS[act]()
+        if act in EXCEPTIONS or act in INTERRUPTIONS:
+            error = (EXCEPTIONS | INTERRUPTIONS)[act]()
             raise error
         if act == "exit":
             os._exit(DEATHS[act])

@@ -11,22 +11,28 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from agym import AsyncEnvs, Batch, Envs, Hook, StepResult, Tap, envs_of
+import numpy as np
+
+from agym import AsyncEnvs, Batch, Envs, Hook, StepResult, envs_of
 from agym.core._system.extras import require
 from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import Ids, check_count, parse_env_ids
+from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 from agym.watching.episode_totals import Episodes
-from agym.watching.tensorboard_clips import ClipMovie, Clips
-from agym.watching.video.recording import DEFAULT_FPS, check_pictures, paint_whole
+from agym.watching.video.movie import Movie
+from agym.watching.video.recording import Recording, check_pictures, frame_rate, paint_whole
 from agym.watching.video.writer import Writer
 
 # Default maximum size of videos (width, height). TensorBoard shows videos in their own size.
@@ -37,6 +43,12 @@ MAX_WAITING = 256
 
 # Minimum interval between writing statistics.
 STATS_SECONDS = 1.0
+
+# Where each package with a SummaryWriter defines the messages of a file.
+MESSAGES = {
+    "tensorboardX": "tensorboardX.proto.summary_pb2",
+    "torch": "tensorboard.compat.proto.summary_pb2",
+}
 
 # Upper bound of the steps at which clips start.
 FOR_EVER = 1 << 62
@@ -110,10 +122,8 @@ def tensorboard(
         ClosedError: The environments are not open.
     """
     api = envs_of(envs, "agym.tensorboard")
-    tap = api.tap
     every = check_count("every", every)
-    if not isinstance(step, int) or step < 0:
-        raise UsageError(f"step={step!r} must be a number of steps, 0 or more")
+    step = check_count("step", step, least=0)
     ids = parse_env_ids(env_ids, api.num_envs, least=1)
     rounds = 0
     if video_every is not None:
@@ -122,10 +132,7 @@ def tensorboard(
         check_pictures(api)
         require("av", "tensorboard")
         require("PIL.Image", "tensorboard")
-    if fps is None:
-        fps = float(api.metadata.get("render_fps") or DEFAULT_FPS)
-    if not (isinstance(fps, int | float) and 0 < fps <= 1000):
-        raise UsageError(f"fps={fps!r} must be a number of pictures per second, at most 1000")
+    rate = frame_rate(api, fps)
     closes = isinstance(writer, str | os.PathLike)
     if closes:
         writer = require("tensorboardX", "tensorboard").SummaryWriter(str(writer))
@@ -136,12 +143,11 @@ def tensorboard(
         )
     lock, clips = threading.Lock(), None
     if rounds:
-        rate = Fraction(fps).limit_denominator(1000)
         steps = range(step, FOR_EVER, rounds * api.num_envs)
         movie = ClipMovie(writer, lock, f"{prefix}envs/video", video_length, rate, steps)
         paint = partial(paint_whole, scale=scale, size=FITTING)
-        clips = Clips(api, tap, Writer([movie], paint), ids, rounds, video_length)
-    return TensorBoard(api, tap, writer, lock, clips, every, step, prefix, closes=closes)
+        clips = Clips(api, Writer([movie], paint), ids, rounds, video_length)
+    return TensorBoard(api, writer, lock, clips, every, step, prefix, closes=closes)
 
 
 class TensorBoard(Attached, Hook):
@@ -160,7 +166,6 @@ class TensorBoard(Attached, Hook):
     def __init__(
         self,
         api: Envs | AsyncEnvs,
-        tap: Tap,
         writer: Any,
         lock: threading.Lock,
         clips: Clips | None,
@@ -171,7 +176,7 @@ class TensorBoard(Attached, Hook):
         closes: bool,
     ) -> None:
         self._is_async = isinstance(api, AsyncEnvs)
-        self._tap = tap
+        self._tap = tap = api.tap
         self._writer = writer
         self._lock = lock  # guards the writer, which two threads use
         self._clips = clips
@@ -310,3 +315,99 @@ class TensorBoard(Attached, Hook):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._writer!r}, step={self.step})"
+
+
+# ---------------------------------------------------------------- videos
+
+
+class Clips(Recording):
+    """Records the first steps of every interval."""
+
+    def __init__(
+        self, api: Envs | AsyncEnvs, writer: Writer, ids: Ids, rounds: int, length: int
+    ) -> None:
+        """Start with the next step.
+
+        Of every ``rounds`` steps of the environments ``ids``, record the first ``length``.
+        """
+        self._rounds = rounds
+        self._length = length
+        self._round = 0
+        super().__init__(api, writer, ids, 1, drop=True)
+
+    def _take(self) -> None:
+        recorded = self._round % self._rounds < self._length
+        self._round += 1
+        if recorded:
+            super()._take()
+
+
+@dataclass(eq=False)
+class ClipMovie:
+    """Writes each clip as a video; used by a :class:`~agym.watching.video.writer.Writer`.
+
+    The lock guards TensorBoard's writer. A clip has ``_length`` pictures, including dropped ones;
+    ``_steps`` are the steps at which clips start.
+    """
+
+    _writer: Any
+    _lock: threading.Lock
+    _tag: str
+    _length: int
+    _fps: Fraction
+    _steps: range
+    _clip: int = 0
+    _pictures: list[Array] = field(default_factory=list)
+
+    def add(self, picture: Array, position: int) -> None:
+        """Add a picture, and write the clip if it is complete."""
+        clip, place = divmod(position, self._length)
+        if clip != self._clip:
+            self.close()
+            self._clip = clip
+        self._pictures.append(picture)
+        if place == self._length - 1:
+            self.close()
+
+    def close(self) -> None:
+        """Write the pictures of an incomplete clip."""
+        pictures, self._pictures = self._pictures, []
+        if pictures:
+            with self._lock:
+                self._write(pictures, self._steps[self._clip])
+
+    def _write(self, pictures: list[Array], step: int) -> None:
+        package = _package_of(self._writer)
+        if package is None:
+            clip = np.stack(pictures).transpose(0, 3, 1, 2)[None]
+            self._writer.add_video(self._tag, clip, step, fps=float(self._fps))
+            return
+        # Without moviepy, and torch's without a moviepy before 2, their add_video writes nothing.
+        summaries = require(MESSAGES[package], "tensorboard")
+        height, width, colours = pictures[0].shape
+        image = summaries.Summary.Image(
+            height=height, width=width, colorspace=colours,
+            encoded_image_string=encode(pictures, self._fps),
+        )  # fmt: skip
+        value = summaries.Summary.Value(tag=self._tag, image=image)
+        self._writer.file_writer.add_summary(summaries.Summary(value=[value]), step)
+
+
+def _package_of(writer: Any) -> str | None:
+    """Return the package in ``MESSAGES`` of whose ``SummaryWriter`` this is an instance."""
+    for cls in type(writer).__mro__:
+        package = cls.__module__.partition(".")[0]
+        if cls.__name__ == "SummaryWriter" and package in MESSAGES:
+            return package
+    return None
+
+
+def encode(pictures: list[Array], fps: Fraction) -> bytes:
+    """Return pictures as a GIF."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clip.gif"
+        movie = Movie(path, fps)
+        for position, picture in enumerate(pictures):
+            movie.add(picture, position)
+        movie.close()
+        return path.read_bytes()

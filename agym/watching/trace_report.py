@@ -7,7 +7,9 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,8 +115,7 @@ class MarkedTime:
         return self.both / self.seconds if self.seconds else 0.0
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A named interval of a lane, in seconds."""
 
     group: str
@@ -172,85 +173,56 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
     return spans
 
 
+class _Time:
+    """The time of a recording, cut into segments wherever a span begins or ends."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._edges = np.unique([edge for span in spans for edge in (span.begun, span.ended)])
+        self._seconds = np.diff(self._edges)
+
+    def covered(self, spans: Iterable[Span]) -> Array:
+        """Return for each segment whether a span covers it, ``bool[n]``."""
+        times = np.array([(span.begun, span.ended) for span in spans]).reshape(-1, 2)
+        begun, ended = np.searchsorted(self._edges, times).T
+        changes = np.zeros(len(self._edges), int)
+        np.add.at(changes, begun, 1)
+        np.subtract.at(changes, ended, 1)
+        return np.cumsum(changes)[:-1] > 0
+
+    def length(self, segments: Array) -> float:
+        """Return the seconds of these segments."""
+        return float(self._seconds[segments].sum())
+
+
 def measure(spans: Sequence[Span]) -> Overlap:
     """Return how much the caller's time and the environments' time overlap."""
     if not spans:
         return Overlap(0.0, 0.0, 0.0, 0.0, {})
-    whole = np.array([[min(s.begun for s in spans), max(s.ended for s in spans)]])
-    environments = _union(span for span in spans if span.group == ENVIRONMENTS)
+    time = _Time(spans)
+    environments = time.covered(span for span in spans if span.group == ENVIRONMENTS)
+    inline = time.covered(s for s in spans if s.group == ENVIRONMENTS and INLINE in s.lane)
+    waits = [span for span in spans if span.group == WAITING]
     marked = [span for span in spans if span.group == CALLER]
-    if marked:
-        caller = _computing(marked, spans)
-    else:
-        waits = _union(span for span in spans if span.group == WAITING or _is_inline(span))
-        caller = _without(whole, waits)
+
+    def computing(blocks: Sequence[Span]) -> Array:
+        """Return when the caller computed in some of its blocks: without waits and steps."""
+        computed = np.zeros_like(inline)
+        for lane in {span.lane for span in blocks}:
+            waited = time.covered(span for span in waits if span.lane == lane)
+            computed |= time.covered(span for span in blocks if span.lane == lane) & ~waited
+        return computed & ~inline
+
+    caller = computing(marked) if marked else ~(time.covered(waits) | inline)
     marks = {}
     for name in {span.name for span in marked}:
         blocks = [span for span in marked if span.name == name]
-        both = _common(_computing(blocks, spans), environments)
-        marks[name] = MarkedTime(_length(_union(blocks)), both, len(blocks))
+        both = time.length(computing(blocks) & environments)
+        marks[name] = MarkedTime(time.length(time.covered(blocks)), both, len(blocks))
     return Overlap(
-        _length(whole), _length(caller), _length(environments), _common(caller, environments),
+        time.length(np.ones_like(inline)), time.length(caller), time.length(environments),
+        time.length(caller & environments),
         dict(sorted(marks.items(), key=lambda mark: -mark[1].seconds)),
     )  # fmt: skip
-
-
-def _computing(blocks: Sequence[Span], spans: Sequence[Span]) -> Array:
-    """Return when the caller computed in some of its blocks: without waits, and without steps."""
-    inline = _union(filter(_is_inline, spans))
-    parts = []
-    for lane in {span.lane for span in blocks}:
-        waits = _union(span for span in spans if span.group == WAITING and span.lane == lane)
-        of_lane = _union(span for span in blocks if span.lane == lane)
-        parts.append(_without(_without(of_lane, waits), inline))
-    return _merged(np.concatenate(parts).tolist())
-
-
-def _is_inline(span: Span) -> bool:
-    return span.group == ENVIRONMENTS and INLINE in span.lane
-
-
-def _union(spans: Iterable[Span]) -> Array:
-    return _merged((span.begun, span.ended) for span in spans)
-
-
-def _merged(intervals: Iterable[Sequence[float]]) -> Array:
-    """Return the union as disjoint, ascending intervals, ``float[n, 2]``."""
-    merged: list[list[float]] = []
-    for begun, ended in sorted(map(tuple, intervals)):
-        if merged and begun <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], ended)
-        else:
-            merged.append([begun, ended])
-    return np.array(merged).reshape(-1, 2)
-
-
-def _without(intervals: Array, others: Array) -> Array:
-    """Return the parts of intervals outside of others."""
-    remaining: list[tuple[float, float]] = []
-    k = 0
-    for begun, ended in intervals.tolist():
-        while k < len(others) and others[k, 1] <= begun:
-            k += 1
-        at = begun
-        for low, high in others[k:].tolist():
-            if low >= ended:
-                break
-            if low > at:
-                remaining.append((at, low))
-            at = max(at, high)
-        if at < ended:
-            remaining.append((at, ended))
-    return np.array(remaining).reshape(-1, 2)
-
-
-def _common(intervals: Array, others: Array) -> float:
-    """Return the length of the intersection."""
-    return _length(intervals) - _length(_without(intervals, others))
-
-
-def _length(intervals: Array) -> float:
-    return float((intervals[:, 1] - intervals[:, 0]).sum())
 
 
 def draw(spans: Sequence[Span], path: Path) -> None:
@@ -261,42 +233,34 @@ def draw(spans: Sequence[Span], path: Path) -> None:
     """
     figure_module = require("matplotlib.figure", "plot")
     order = {CALLER: 0, WAITING: 1, ENVIRONMENTS: 2}
-    lanes = sorted({(order.get(s.group, 3), s.group, s.lane) for s in spans})
+    lanes = sorted({(s.group, s.lane) for s in spans}, key=lambda it: (order.get(it[0], 3), it))
     rows = {lane: row for row, lane in enumerate(lanes)}
     figure = figure_module.Figure(figsize=(10, 1.6 + 0.32 * len(lanes)), layout="constrained")
     axes = figure.subplots()
-    marks = list(dict.fromkeys(span.name for span in spans if span.group == CALLER))
-    colours = COLOURS | {
-        f'mark("{name}")': MARK_COLOURS[k % len(MARK_COLOURS)] for k, name in enumerate(marks)
-    }
+    marks = dict.fromkeys(_kind(span) for span in spans if span.group == CALLER)
+    colours = COLOURS | dict(zip(marks, cycle(MARK_COLOURS), strict=False))
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for span in spans:
-        row = rows[order.get(span.group, 3), span.group, span.lane]
-        kind = {ENVIRONMENTS: span.name.partition(" ")[0], CALLER: f'mark("{span.name}")'}.get(
-            span.group, span.group
-        )
-        bars.setdefault((row, kind), []).append((span.begun, span.ended - span.begun))
+        bar = bars.setdefault((rows[span.group, span.lane], _kind(span)), [])
+        bar.append((span.begun, span.ended - span.begun))
     shown: set[str] = set()
-    for (row, kind), split in sorted(bars.items()):
-        axes.broken_barh(
-            split, (row - 0.4, 0.8), facecolors=colours.get(kind, OTHER),
-            label="_" if kind in shown else kind,
-        )  # fmt: skip
+    for (row, kind), parts in sorted(bars.items()):
+        label = "_" if kind in shown else kind
+        colour = colours.get(kind, OTHER)
+        axes.broken_barh(parts, (row - 0.4, 0.8), facecolors=colour, label=label)
         shown.add(kind)
-    axes.set_yticks(range(len(lanes)), [_row_name(*lane[1:]) for lane in lanes], fontsize=7)
+    names = [lane if group == ENVIRONMENTS else f"{group}: {lane}" for group, lane in lanes]
+    axes.set_yticks(range(len(lanes)), names, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("time in seconds")
-    axes.set_title(_title(measure(spans)), fontsize=9)
+    hidden = f"{measure(spans).hidden:.0%} of the environments' time was hidden"
+    axes.set_title(hidden if spans else "nothing ran", fontsize=9)
     if shown:
         figure.legend(fontsize=7, ncols=len(shown), loc="outside lower right")
     figure.savefig(path, format="png", dpi=130)
 
 
-def _title(overlap: Overlap) -> str:
-    if not overlap.seconds:
-        return "nothing ran"
-    return f"{overlap.hidden:.0%} of the environments' time was hidden"
-
-
-def _row_name(group: str, lane: str) -> str:
-    return lane if group == ENVIRONMENTS else f"{group}: {lane}"
+def _kind(span: Span) -> str:
+    """Return what a span is in the legend: the operation, the mark, or its group."""
+    operation, mark = span.name.partition(" ")[0], f'mark("{span.name}")'
+    return {ENVIRONMENTS: operation, CALLER: mark}.get(span.group, span.group)

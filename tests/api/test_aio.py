@@ -29,26 +29,26 @@ async def test_arrays_and_next_step_by_default(setup: dict[str, Any]) -> None:
             envs.set_attr("gravity", [1, 2, 3])
 
 
-class TestOpening:
-    pytestmark = everywhere
-
-    async def test_by_await_and_by_async_with(self, setup: dict[str, Any]) -> None:
-        envs = await agym.make_async(Tally, 2, **setup)
-        await envs.reset()
-        await envs.aclose()
-        async with agym.make_async(Tally, 2, **setup) as envs:
-            await envs.reset()
-
-    async def test_use_before_opening(self, setup: dict[str, Any]) -> None:
-        envs = agym.make_async(Tally, 2, **setup)
+@everywhere
+async def test_environments_that_are_not_open(setup: dict[str, Any]) -> None:
+    """Calls are refused; ``await`` opens them, and they may also be dropped or closed."""
+    agym.make_async(Tally, 2, **setup)
+    envs = agym.make_async(Tally, 2, **setup)
+    name = envs.backend
+    start = f"AsyncEnvs(environments, num_envs=2, backend={name!r}"
+    assert (repr(envs), envs.closed) == (f"{start}, not open)", False)
+    for call in (envs.reset, envs.render, envs.stats):
         with pytest.raises(agym.ClosedError, match="not open"):
-            envs.reset()
-        with pytest.raises(agym.ClosedError, match="not open"):
-            envs.render()
-        await envs.aclose()
-
-    async def test_one_that_is_never_opened(self, setup: dict[str, Any]) -> None:
-        agym.make_async(Tally, 2, **setup)
+            call()
+    with pytest.raises(AttributeError, match="set_attr"):
+        envs.gravity = 1
+    with pytest.raises(AttributeError, match="open"):
+        _ = envs.observation_space
+    assert await envs is envs
+    await envs.reset()
+    assert repr(envs) == f"{start})"
+    await envs.aclose()
+    await agym.make_async(Tally, 2, **setup).aclose()
 
 
 async def test_opening_does_not_block_the_loop(tmp_path: Path) -> None:
@@ -69,24 +69,6 @@ async def test_opening_does_not_block_the_loop(tmp_path: Path) -> None:
     await ticking
 
 
-async def test_cancelled_opening_leaves_nothing(tmp_path: Path) -> None:
-    script = Script(str(tmp_path))
-    script.set(1, "make", "wait")
-    envs = agym.make_async(script.factories(2), backend=FORK, workers=2)
-    opening = asyncio.ensure_future(_open(envs))
-    await asyncio.sleep(0)
-    opening.cancel()
-    script.open(1)
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    with pytest.raises(agym.ClosedError):
-        envs.reset()
-
-
-async def _open(envs: agym.AsyncEnvs) -> agym.AsyncEnvs:
-    return await envs
-
-
 async def test_many_runners_share_a_loop() -> None:
     async def play(k: int) -> float:
         async with agym.make_async(partial(Tally, length=99), 2, backend=FORK, workers=1) as e:
@@ -96,16 +78,20 @@ async def test_many_runners_share_a_loop() -> None:
     assert await asyncio.gather(*(play(k) for k in range(4))) == [0.0, 20.0, 40.0, 60.0]
 
 
-@everywhere
-def test_opened_in_one_loop_and_used_in_the_next(setup: dict[str, Any]) -> None:
-    async def opened() -> agym.AsyncEnvs:
-        envs = await agym.make_async(Tally, 3, **setup)
+@pytest.mark.parametrize("setup", [*SETUPS, {"backend": "thread"}, {"backend": "asyncio"}])
+def test_environments_go_on_in_a_loop_after_the_first_is_closed(
+    setup: dict[str, Any], tmp_path: Path
+) -> None:
+    coroutines = setup["backend"] == "asyncio"
+    envs = agym.make_async(Script(str(tmp_path)).factories(3, coroutines=coroutines), **setup)
+
+    async def start() -> None:
+        await envs
         await envs.reset()
-        return envs
 
-    async def used(envs: agym.AsyncEnvs) -> Any:
-        return (await envs.step([1, 2, 3])).observations[:, 2].tolist()
+    async def go_on() -> Any:
+        return (await envs.step([1, 2, 3])).observations[:, 3].tolist()
 
-    envs = asyncio.run(opened())
-    assert asyncio.run(used(envs)) == [1, 2, 3]
+    asyncio.run(start())
+    assert asyncio.run(go_on()) == [1, 2, 3]
     asyncio.run(envs.aclose())

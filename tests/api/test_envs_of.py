@@ -1,4 +1,4 @@
-"""Plug-ins find environments under wrappers, and follow them by the tap."""
+"""Tools find environments under wrappers, and follow them by the tap."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ def gymnasium_wrapped() -> Any:
 
 def sb3_wrapped() -> Any:
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
-    return vec_env.VecNormalize(
-        agym.sb3.make_vec_env("CartPole-v1", 2, env_kwargs={"render_mode": "rgb_array"})
-    )
+    keywords = {"render_mode": "rgb_array"}
+    return vec_env.VecNormalize(agym.sb3.make_vec_env("CartPole-v1", 2, env_kwargs=keywords))
 
 
 @pytest.mark.parametrize("make", [gymnasium_wrapped, sb3_wrapped])
 def test_tools_take_wrapped_environments(make: Callable[[], Any], tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     envs = make()
+    found = agym.envs_of(envs)
+    assert isinstance(found, agym.Envs)
+    assert found is agym.envs_of(found)
     envs.reset()
     with (
         agym.chaos(envs, delay=1.0, delay_seconds=0.0) as chaos,
@@ -42,27 +44,7 @@ def test_tools_take_wrapped_environments(make: Callable[[], Any], tmp_path: Path
         for _ in range(3):
             envs.step([0, 1])
         assert page.url
-    assert chaos.injected["delay"] == 6
-    assert recording.frames == 4
-    assert log.step == 6
-    envs.close()
-
-
-@pytest.mark.parametrize("tool", [agym.chaos, agym.watch])
-def test_what_agym_did_not_make_is_refused(tool: Callable[[Any], Any]) -> None:
-    envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")])
-    with pytest.raises(agym.UsageError, match=r"takes environments that agym runs.*agym\.make_vec"):
-        tool(envs)
-    envs.close()
-
-
-@pytest.mark.parametrize("make", [gymnasium_wrapped, sb3_wrapped])
-def test_environments_are_found_under_wrappers(make: Callable[[], Any]) -> None:
-    envs = make()
-    found = agym.envs_of(envs)
-    assert isinstance(found, agym.Envs)
-    assert found is agym.envs_of(found)
-    assert found.num_envs == 2
+    assert (chaos.injected["delay"], recording.frames, log.step) == (6, 4, 6)
     envs.close()
     assert agym.envs_of(envs).closed
 
@@ -77,26 +59,35 @@ def test_environments_are_found_under_a_handle_and_a_group() -> None:
         assert envs.tap.num_envs == 4
 
 
-async def test_environments_of_async_code_are_found() -> None:
-    async with agym.make_async([Tally] * 2, backend="serial") as envs:
+async def test_environments_of_async_code_are_found_once_they_are_open() -> None:
+    envs = agym.make_async([Tally] * 2, backend="serial")
+    with pytest.raises(agym.ClosedError, match="not open"):
+        _ = envs.tap
+    async with envs:
         assert agym.envs_of(envs[0]) is envs
+        assert envs.tap.hooks == ()
 
 
-@pytest.mark.parametrize("wrong", [None, 3, "CartPole-v1", Tally(), TimeLimit(Tally(), 3)])
+class Circle:
+    """Wraps itself."""
+
+    @property
+    def env(self) -> Any:
+        return self
+
+
+OTHERS = [None, 3, "CartPole-v1", Tally(), TimeLimit(Tally(), 3), Circle()]
+OTHERS += [gymnasium.vector.SyncVectorEnv([Tally])]
+
+
+@pytest.mark.parametrize("wrong", OTHERS, ids=lambda wrong: type(wrong).__name__)
 def test_other_things_are_refused_with_the_name_of_the_caller(wrong: Any) -> None:
-    match = rf"my\.tool takes environments that agym runs, not {type(wrong).__name__}: pass those"
-    with pytest.raises(agym.UsageError, match=match):
+    message = f"takes environments that agym runs, not {type(wrong).__name__}: pass those"
+    with pytest.raises(agym.UsageError, match=rf"my\.tool {message}"):
         agym.envs_of(wrong, "my.tool")
-
-
-def test_what_wraps_itself_is_refused() -> None:
-    class Circle:
-        @property
-        def env(self) -> Any:
-            return self
-
-    with pytest.raises(agym.UsageError, match="not Circle"):
-        agym.envs_of(Circle())
+    for tool in (agym.chaos, agym.watch):
+        with pytest.raises(agym.UsageError, match=rf"{message}.*agym\.make_vec"):
+            tool(wrong)
 
 
 @pytest.mark.parametrize(
@@ -116,26 +107,16 @@ def test_the_tap_says_how_environments_run(
         assert [tap.worker_of(i) for i in range(2)] == [0, len(envs.stats().workers) - 1]
         assert tap.usable((0, 1)) == ()
         envs.reset()
-        assert tap.usable((0, 1)) == (0, 1)
-        assert tap.unstepped() == (0, 1)
+        assert (tap.usable((0, 1)), tap.unstepped()) == ((0, 1), (0, 1))
         envs.step([0, 0])
-        assert tap.steps().tolist() == [1, 1]
-        assert tap.unstepped() == ()
+        assert (tap.steps().tolist(), tap.unstepped()) == ([1, 1], ())
     assert tap.closed
     assert [env.steps for env in tap.stats().envs] == [1, 1]
     with pytest.raises(agym.ClosedError, match="closed"):
         _ = envs.tap
 
 
-async def test_the_tap_is_there_once_the_environments_are_open() -> None:
-    envs = agym.make_async([Tally] * 2, backend="serial")
-    with pytest.raises(agym.ClosedError, match="not open"):
-        _ = envs.tap
-    async with envs:
-        assert envs.tap.hooks == ()
-
-
-def test_lost_environments_are_known() -> None:
+def test_the_tap_knows_lost_environments() -> None:
     with agym.make([Tally] * 2, backend=FORK, workers=2) as envs:
         envs.reset()
         with agym.chaos(envs[0], kill=1.0, ways=["kill"]) as chaos, pytest.raises(agym.AgymError):

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces, wrappers
+from gymnasium import wrappers
 from gymnasium.utils.env_checker import check_env
 
 import agym
@@ -56,62 +56,30 @@ def test_a_handle_is_a_gymnasium_environment(setup: dict[str, Any]) -> None:
 
 @each_kind
 def test_handles_of_environments_that_differ(setup: dict[str, Any]) -> None:
+    """Each has the properties of its environment; handles of the same environment are equal."""
     made = [("CartPole-v1", None), ("CartPole-v1", "rgb_array"), ("CartPole-v0", "rgb_array")] * 2
     factories = [partial(gymnasium.make, env_id, render_mode=mode) for env_id, mode in made]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of CartPole-v0
         envs = agym.make(factories, **setup)
-    with envs:
+    with envs, agym.make(Tally, 6) as others:
         assert [(env.spec and env.spec.id, env.render_mode) for env in envs] == made
         of_groups = [env for group in envs.split(2) for env in group]
         assert {env: env.render_mode for env in of_groups} == {env: env.render_mode for env in envs}
-
-
-def test_handles_of_the_same_are_equal() -> None:
-    with agym.make(Tally, 4) as envs:
-        assert envs[2] == envs[2] == envs.split(4)[2][0]
         assert envs[2].unwrapped == envs[2].unwrapped != envs[2]
-        assert len({*envs, *envs}) == 4
-        with agym.make(Tally, 4) as others:
-            assert envs[2] != others[2]
+        assert len({*envs, *envs, *of_groups}) == 6
+        assert envs[2] != others[2]
 
 
-@everywhere
-def test_attributes_and_methods_of_one(setup: Setup) -> None:
-    with agym.make(setup.of(2, length=4), **setup.options) as envs:
-        env = envs[1]
-        assert (env.gravity, env.length, env.unwrapped.gravity) == (9.8, 4, 9.8)
-        assert (env.add(1), env.unwrapped.add(1, b=2)) == (10.8, 12.8)
-        assert env.call("add", 1) == env.get_attr("add")(1) == 10.8
-        env.set_attr("brand_new", "x")
-        assert env.brand_new == "x"
-        assert not hasattr(envs[0], "brand_new")
-        with pytest.raises(AttributeError, match="environment 1 has no attribute 'levity'"):
-            _ = env.levity
-        assert not hasattr(env, "_private")
-
-
-@everywhere
-def test_methods_of_all(setup: Setup) -> None:
-    with agym.make(setup.of(2), **setup.options) as envs:
-        envs[1].set_attr("gravity", 1.6)
-        assert envs.add(1) == [10.8, 2.6]
-        assert [add(1, b=2) for add in envs.get_attr("add")] == [12.8, 4.6]
-        assert [add(1) for add in envs.split(2)[1].get_attr("add")] == [2.6]
-
-
-@everywhere
-def test_a_block_closes_one_alone(setup: Setup) -> None:
-    with agym.make(setup.of(3), **setup.options) as envs:
+@each_kind
+def test_a_block_closes_one_environment(setup: dict[str, Any]) -> None:
+    with agym.make(Tally, 3, **setup) as envs:
         envs.reset()
         with envs[1] as env:
             env.step(0)
             assert not env.closed
         assert envs[1].closed
         assert repr(env).endswith("[1] (closed)")
-        env.close()  # twice is once
-        with pytest.raises(agym.ClosedError, match="environment 1"):
-            env.step(0)
         envs.step([0, 0], env_ids=[0, 2])
         other = envs[0]
     other.close()
@@ -126,19 +94,12 @@ async def test_an_async_handle(setup: Setup) -> None:
         async with envs[1] as env:
             assert (env.spec, env.render_mode) == (None, "ansi")
             assert env.metadata["render_fps"] == 7
-            assert await env.get_attr("gravity") == 9.8
-            assert await env.unwrapped.get_attr("length") == 99
-            assert await env.unwrapped.call("add", 1) == 10.8
-            await env.set_attr("gravity", 1.6)
-            assert await (await env.get_attr("add"))(1) == 2.6
             with pytest.raises(AttributeError, match="environment 1 has no attribute 'levity'"):
                 await env.get_attr("levity")
             assert (await env.step(0))[0].tolist() == [1, 1, 0]
         assert envs[1].closed
         await env.close()
         assert not envs[0].closed
-        with pytest.raises(agym.ClosedError):
-            env.step(0)
     assert envs[0].closed
 
 
@@ -158,32 +119,33 @@ def _play(env: gymnasium.Env[Any, Any], seed: int = 3, steps: int = 12) -> list[
     return seen
 
 
-WRAPPERS: dict[str, Any] = {
-    "TimeLimit": lambda env: wrappers.TimeLimit(env, max_episode_steps=5),
-    "RecordEpisodeStatistics": wrappers.RecordEpisodeStatistics,
-    "FrameStackObservation": lambda env: wrappers.FrameStackObservation(env, 3),
-    "TransformObservation": lambda env: wrappers.TransformObservation(
-        env, lambda observation: observation * 2, env.observation_space
-    ),
-    "TransformReward": lambda env: wrappers.TransformReward(env, lambda reward: reward - 1),
-    "FlattenObservation": wrappers.FlattenObservation,
-    "NormalizeObservation": wrappers.NormalizeObservation,
-    "RescaleObservation": lambda env: (
-        wrappers.RescaleObservation(wrappers.ClipReward(env, -1, 1), np.float32(-1), np.float32(1))
-        if np.isfinite(env.observation_space.high).all()
-        else env
-    ),
-    "DtypeObservation": lambda env: wrappers.DtypeObservation(env, np.float64),
-    "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(
-        wrappers.TimeLimit(env, max_episode_steps=5)
-    ),
-    "PassiveEnvChecker": wrappers.PassiveEnvChecker,
-    "OrderEnforcing": wrappers.OrderEnforcing,
-    "Autoreset": wrappers.Autoreset,
-    "several": lambda env: wrappers.RecordEpisodeStatistics(
-        wrappers.FrameStackObservation(wrappers.TimeLimit(env, max_episode_steps=4), 2)
-    ),
+# Wrappers of Gymnasium's, innermost first, and their arguments.
+WRAPPERS: dict[str, dict[str, dict[str, Any]]] = {
+    "episodes": {
+        "TimeLimit": {"max_episode_steps": 4},
+        "FrameStackObservation": {"stack_size": 2},
+        "RecordEpisodeStatistics": {},
+    },
+    "time": {"TimeLimit": {"max_episode_steps": 5}, "TimeAwareObservation": {}},
+    "observation": {
+        "TransformObservation": {"func": lambda values: values * 2, "observation_space": None},
+        "DtypeObservation": {"dtype": np.float64},
+        "FlattenObservation": {},
+    },
+    "reward": {
+        "TransformReward": {"func": lambda reward: reward - 1},
+        "ClipReward": {"min_reward": -1, "max_reward": 1},
+    },
+    "normalized": {"NormalizeObservation": {}},
+    "checks": {"PassiveEnvChecker": {}, "OrderEnforcing": {}},
+    "autoreset": {"Autoreset": {}},
 }
+
+
+def wrapped(env: Any, name: str) -> Any:
+    for wrapper, arguments in WRAPPERS[name].items():
+        env = getattr(wrappers, wrapper)(env, **arguments)
+    return env
 
 
 @each_kind
@@ -191,9 +153,8 @@ WRAPPERS: dict[str, Any] = {
 def test_wrappers_give_what_they_give_around_the_environment(
     name: str, setup: dict[str, Any]
 ) -> None:
-    wrap = WRAPPERS[name]
     with agym.make("CartPole-v1", 3, **setup) as envs:
-        ours, theirs = wrap(envs[1]), wrap(gymnasium.make("CartPole-v1"))
+        ours, theirs = wrapped(envs[1], name), wrapped(gymnasium.make("CartPole-v1"), name)
         assert ours.observation_space == theirs.observation_space
         assert same(_play(ours), _play(theirs))
         assert ours.unwrapped.gravity == 9.8
@@ -209,31 +170,16 @@ def test_wrappers_give_what_they_give_around_the_environment(
 
 @each_kind
 def test_wrappers_around_nested_spaces(setup: dict[str, Any]) -> None:
+    def keep_position(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        return wrappers.FilterObservation(env, ["position"])
+
     with agym.make(Nested, 2, **setup) as envs:
-        ours, theirs = (wrappers.FlattenObservation(env) for env in (envs[0], Nested()))
-        assert same(_play(ours), _play(theirs))
-        ours, theirs = (
-            wrappers.FilterObservation(env, ["position"]) for env in (envs[1], Nested())
-        )
-        assert same(_play(ours), _play(theirs))
-
-
-@pytest.mark.full
-@each_kind
-def test_record_video_around_one(setup: dict[str, Any], tmp_path: Path) -> None:
-    pytest.importorskip("pygame", reason="the extra `render`")
-    pytest.importorskip("moviepy", reason="RecordVideo needs moviepy")
-    pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # no thread that watches progress bars
-    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
-        folder = tmp_path / "videos"
-        env = wrappers.RecordVideo(envs[1], str(folder), disable_logger=True)
-        _play(env)
-        env.close()
-        assert [*folder.glob("*.mp4")]
+        for i, wrap in enumerate((wrappers.FlattenObservation, keep_position)):
+            assert same(_play(wrap(envs[i])), _play(wrap(Nested())))
 
 
 @each_kind
-def test_render_collection_around_one(setup: dict[str, Any]) -> None:
+def test_wrappers_that_render(setup: dict[str, Any]) -> None:
     pytest.importorskip("pygame", reason="the extra `render`")
     with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
         env = wrappers.RenderCollection(envs[1])
@@ -241,6 +187,18 @@ def test_render_collection_around_one(setup: dict[str, Any]) -> None:
         env.step(0)
         frames: Any = env.render()
         assert [frame.shape for frame in frames] == [(400, 600, 3)] * 2
+
+
+@pytest.mark.full
+def test_record_video(tmp_path: Path) -> None:
+    pytest.importorskip("pygame", reason="the extra `render`")
+    pytest.importorskip("moviepy", reason="RecordVideo needs moviepy")
+    pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # no thread that watches progress bars
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **PROCESS) as envs:
+        env = wrappers.RecordVideo(envs[1], str(tmp_path / "videos"), disable_logger=True)
+        _play(env)
+        env.close()
+        assert [*(tmp_path / "videos").glob("*.mp4")]
 
 
 @each_kind
@@ -262,105 +220,47 @@ def test_gymnasium_checks_one(setup: dict[str, Any]) -> None:
 
 @everywhere
 @each_api
-def test_closed_backend_workers_and_repr(api: str, setup: Setup) -> None:
-    with played(api, setup.of(4), **setup.options) as envs:
+def test_batches_tell_backend_workers_and_figures(api: str, setup: Setup) -> None:
+    """The figures after closing are the last ones."""
+    with played(api, setup.of(4, length=99), **setup.options) as envs:
         envs.reset()
+        for _ in range(5):
+            envs.step([0] * 4)
         workers = {"serial": 1, "asyncio": 1, "thread": 4}
         count = workers.get(setup.name, setup.options.get("workers"))
         api_itself = envs.envs
         assert (api_itself.closed, api_itself.workers) == (False, count)
         assert api_itself.backend == setup.backend
         assert "closed" not in repr(api_itself)
-        assert len(envs.stats().workers) == count
+        before = envs.stats()
+        assert len(before.workers) == count
         (group, _) = api_itself.split(2)
-        envs.envs.close() if api == "sync" else envs.aclose()
+        envs.close()
         for one in (api_itself, group):
             assert (one.closed, one.workers) == (True, count)
             assert one.backend == setup.backend
             assert repr(one).endswith(f"backend={one.backend!r}, closed)")
-
-
-async def test_repr_before_opening() -> None:
-    envs = agym.make_async(Tally, 2, **SERIAL)
-    assert repr(envs) == "AsyncEnvs(environments, num_envs=2, backend='serial', not open)"
-    assert (envs.closed, envs.backend, envs.workers) == (False, "serial", 1)
-    with pytest.raises(agym.ClosedError, match="not open"):
-        envs.stats()
-    await envs
-    assert repr(envs) == "AsyncEnvs(environments, num_envs=2, backend='serial')"
-    await envs.aclose()
-
-
-def test_auto_tells_what_it_took() -> None:
-    with agym.make("CartPole-v1", 2) as envs:
-        assert envs.backend in ("serial", "thread", "process")
-        assert envs.workers == len(envs.stats().workers)
-
-
-@each_kind
-def test_vector(setup: dict[str, Any]) -> None:
-    envs = agym.make_vec("CartPole-v1", 4, **setup)
-    assert (envs.closed, envs.backend) == (False, name_of(setup))
-    assert envs.workers == setup.get("workers", 1)
-    assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4)"
-    envs.close()
-    assert (envs.closed, envs.backend) == (True, name_of(setup))
-    assert repr(envs) == "AgymVectorEnv(CartPole-v1, num_envs=4, closed)"
-
-
-@each_kind
-def test_sb3(setup: dict[str, Any]) -> None:
-    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    envs = agym.sb3.make_vec_env("CartPole-v1", 4, **setup)
-    assert (envs.closed, envs.backend) == (False, name_of(setup))
-    assert envs.workers == setup.get("workers", 1)
-    assert repr(envs) == f"AgymVecEnv(CartPole-v1, num_envs=4, backend={name_of(setup)!r})"
-    envs.close()
-    assert envs.closed
-    assert repr(envs).endswith(", closed)")
-
-
-@everywhere
-@each_api
-def test_stats_after_close_are_the_last(api: str, setup: Setup) -> None:
-    with played(api, setup.of(3, length=99), **setup.options) as envs:
-        envs.reset()
-        for _ in range(5):
-            envs.step([0] * 3)
-        before = envs.stats()
-        envs.envs.close() if api == "sync" else envs.aclose()
         after = envs.stats()
-        assert [env.steps for env in after.envs] == [env.steps for env in before.envs] == [5] * 3
+        assert [env.steps for env in after.envs] == [env.steps for env in before.envs] == [5] * 4
         assert after.seconds >= before.seconds
         assert [worker.pid for worker in after.workers] == [w.pid for w in before.workers]
-        assert "15 steps" in str(after)
-
-
-def test_stats_after_the_block() -> None:
-    with agym.make(Tally, 2) as envs:
-        envs.reset()
-        envs.step([0, 0])
-    assert [env.steps for env in envs.stats().envs] == [1, 1]
-    group = envs.split(2)[0]
-    assert group.stats() is envs.stats()
+        assert "20 steps" in str(after)
+        assert group.stats() is after
 
 
 @each_kind
-def test_names_of_ours_beside_those_of_the_environments(setup: dict[str, Any]) -> None:
-    """An environment that has such names itself is asked by get_attr."""
-
-    class Busy(Tally):
-        def __init__(self) -> None:
-            super().__init__()
-            self.backend, self.workers, self.closed = "its own", 99, "never"
-            self.observation_space = spaces.Box(-1, 1000, (3,), np.float64)
-
-    with agym.make(Busy, 2, **setup) as envs:
-        assert (envs.backend, envs.closed) == (name_of(setup), False)
-        assert envs.get_attr("backend") == ["its own"] * 2
-        assert envs[0].get_attr("closed") == "never"
-
-
-def test_handles_of_differing_environments() -> None:
-    with agym.make([Tally, partial(Tally, gravity=3.0)], **SERIAL) as envs:
-        assert [env.gravity for env in envs] == [9.8, 3.0]
+@pytest.mark.parametrize("name", ["AgymVectorEnv", "AgymVecEnv"])
+def test_batches_of_other_libraries_tell_it_too(name: str, setup: dict[str, Any]) -> None:
+    if name == "AgymVecEnv":
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+        envs: Any = agym.sb3.make_vec_env("CartPole-v1", 4, **setup)
+        shown = f"AgymVecEnv(CartPole-v1, num_envs=4, backend={name_of(setup)!r}"
+    else:
+        envs = agym.make_vec("CartPole-v1", 4, **setup)
+        shown = "AgymVectorEnv(CartPole-v1, num_envs=4"
+    assert (envs.closed, envs.backend) == (False, name_of(setup))
+    assert envs.workers == setup.get("workers", 1)
+    assert repr(envs) == f"{shown})"
+    envs.close()
+    assert (envs.closed, envs.backend) == (True, name_of(setup))
+    assert repr(envs) == f"{shown}, closed)"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -18,52 +19,31 @@ from tests.support.scripts import ROOT, run
 PACKAGE = {
     "games/__init__.py": """
         import gymnasium
-        for version, sides in enumerate((6, 20)):
-            gymnasium.register(
-                f"games/Dice-v{version}", "games.dice:Dice", kwargs={"sides": sides},
-                vector_entry_point="games.dice:many",
-            )
-        gymnasium.register("games/Plain", "games.dice:Dice", kwargs={"sides": 3})
-    """,
-    "games/dice.py": """
-        import gymnasium, numpy, sys
+        from agym.testing.scripted import ScriptedEnv, scripted_vector_env
 
-        class Dice(gymnasium.Env):
+        class Dice(ScriptedEnv):
             metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
-            observation_space = gymnasium.spaces.Discrete(1000)
-            action_space = gymnasium.spaces.Discrete(2)
 
-            def __init__(self, sides, render_mode=None):
-                self.sides, self.render_mode = sides, render_mode
-                self.plugged = "plugged.in_" in sys.modules
+            def __init__(self, length, render_mode=None):
+                super().__init__(length=length)
+                self.render_mode = render_mode
 
-            def reset(self, *, seed=None, options=None):
-                super().reset(seed=seed)
-                return self.sides, {}
+        def many(num_envs, length):
+            mode = gymnasium.vector.AutoresetMode.DISABLED
+            return scripted_vector_env(num_envs, autoreset_mode=mode, length=length)
 
-            def step(self, action):
-                return self.sides, 0.0, False, False, {}
-
-            def render(self):
-                return numpy.zeros((16, 16, 3), numpy.uint8)
-
-        def many(num_envs, sides, **kwargs):
-            return gymnasium.vector.SyncVectorEnv([lambda: Dice(sides)] * num_envs)
+        for env_id, length in {"Dice-v0": 6, "Dice-v1": 20, "Plain": 3}.items():
+            gymnasium.register(
+                f"games/{env_id}", "games:Dice", kwargs={"length": length},
+                disable_env_checker=True, vector_entry_point=many,
+            )
     """,
     "plugged/__init__.py": "",
     "plugged/in_.py": """
         import gymnasium
-        gymnasium.register("Plugged-v3", "games.dice:Dice", kwargs={"sides": 4})
+        gymnasium.register("Plugged-v3", "games:Dice", kwargs={"length": 4})
     """,
     "broken.py": "import no_such_package\n",
-}
-
-IDS = {
-    "games:games/Dice-v0": 6,
-    "games:games/Dice": 20,
-    "games:games/Plain": 3,
-    "plugged.in_:Plugged-v3": 4,
-    "plugged.in_:Plugged": 4,
 }
 
 
@@ -76,116 +56,111 @@ def folder(tmp_path: Path) -> Path:
 
 
 CALLS = {
-    "make": """
-        with agym.make(ID, 3, backend=BACKEND, workers=2) as envs:
-            print(*map(int, envs.reset()[0]), all(envs.call("plugged")) == ("plugged" in ID))
-    """,
+    "make": "with agym.make({}, 3, {}) as envs: print(*envs.get_attr('length'))",
     "make_async": """
         async def main():
-            async with agym.make_async(ID, 3, backend=BACKEND, workers=2) as envs:
-                print(*(await envs.reset())[0], True)
+            async with agym.make_async({}, 3, {}) as envs:
+                print(*await envs.get_attr('length'))
         asyncio.run(main())
     """,
-    "make_vec": """
-        envs = agym.make_vec(ID, 3, backend=BACKEND, workers=2)
-        print(*envs.reset()[0], True)
-        envs.close()
-    """,
+    "make_vec": "with closing(agym.make_vec({}, 3, {})) as envs: print(*envs.get_attr('length'))",
     "sb3": """
-        envs = agym.sb3.make_vec_env(ID, 3, backend=BACKEND, workers=2)
-        print(*envs.reset(), all(envs.get_attr("plugged")) == ("plugged" in ID))
-        envs.close()
+        with closing(agym.sb3.make_vec_env({}, 3, {})) as envs: print(*envs.get_attr('length'))
     """,
     "AgymVectorEnv": """
-        envs = agym.AgymVectorEnv([lambda: gymnasium.make(ID)] * 3, workers=2)
-        print(*envs.reset()[0], True)
-        envs.close()
+        with closing(agym.AgymVectorEnv([lambda: gymnasium.make({})] * 3, {})) as envs:
+            print(*envs.get_attr('length'))
     """,
     "plan": """
-        found = agym.plan(ID, 1)
-        with agym.make(ID, 3) as envs:  # which measures one
-            print(*map(int, envs.reset()[0]), found.name == ID.rpartition(":")[2])
+        agym.plan({0}, 1)
+        with agym.make({0}, 3) as envs: print(*envs.get_attr('length'))
     """,
 }
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("call", CALLS)
-def test_every_function(call: str, folder: Path) -> None:
+def test_every_function_imports_the_module_of_an_id(call: str, folder: Path) -> None:
+    """So do the worker processes."""
     if call == "sb3":
         pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    ids = ["games:games/Plain", "plugged.in_:Plugged-v3"]
-    beginning = "import asyncio, gymnasium, agym\n"
-    for env_id in ids:
+    script = "import asyncio, gymnasium, agym\nfrom contextlib import closing\n"
+    for env_id in ("games:games/Plain", "plugged.in_:Plugged-v3"):
         for backend in ("process", "thread") if call == "make" else ("process",):
-            code = dedent(CALLS[call]).replace("ID", repr(env_id))
-            beginning += code.replace("BACKEND", repr(backend))
-    exit_code, out, err = run(folder, beginning, seconds=6)
-    assert (exit_code, err) == (0, ""), err
-    assert set(out.splitlines()) == {"3 3 3 True", "4 4 4 True"}
+            options = f"backend={backend!r}, workers=2"
+            script += dedent(CALLS[call]).format(repr(env_id), options) + "\n"
+    exit_code, out, err = run(folder, script, seconds=6)
+    assert (exit_code, err) == (0, "")
+    assert {*out.splitlines()} == {"3 3 3", "4 4 4"}
 
 
 @pytest.mark.full
-def test_without_a_version_it_is_the_latest(folder: Path) -> None:
-    """Gymnasium says which one, and so does agym."""
-    code = """
+def test_an_id_without_a_version_is_the_latest(folder: Path) -> None:
+    """Gymnasium warns that it takes the latest, and so does agym."""
+    script = """
         import warnings, agym, gymnasium
-        for env_id, sides in IDS.items():
+
+        def warns(make):
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                gymnasium.make(env_id).close()
-            theirs = len(warned) and "latest" in str(warned[0].message)
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always")
-                with agym.make(env_id, 2, backend="process", workers=1) as envs:
-                    assert envs.reset()[0] == [sides, sides], env_id
-            ours = len(warned) and "latest" in str(warned[0].message)
-            assert ours == theirs, warned
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with agym.make(env_id, 2, backend="process", workers=1) as envs:
-                    assert envs.reset()[0] == [sides, sides], env_id
-            if sides == 20:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    with agym.make(env_id, 2, backend="vector") as envs:
-                        assert [*envs.reset()[0]] == [20, 20]
+                make()
+            return "latest" in str([one.message for one in warned])
+
+        def check(env_id, length, **options):
+            with agym.make(env_id, 2, **options) as envs:
+                assert envs.get_attr("length") == [length, length], env_id
+
+        for env_id, length, latest in [
+            ("games:games/Dice-v0", 6, False), ("games:games/Dice", 20, True),
+            ("games:games/Plain", 3, False), ("plugged.in_:Plugged-v3", 4, False),
+            ("plugged.in_:Plugged", 4, True),
+        ]:
+            assert warns(lambda: gymnasium.make(env_id).close()) == latest
+            assert warns(lambda: check(env_id, length, backend="process", workers=1)) == latest
+        warnings.simplefilter("ignore")
+        with agym.make("games:games/Dice", 2, backend="vector") as envs:
+            envs.reset()
+            lasts = [envs.step([0, 0]).terminated[0] for _ in range(20)]
+            assert lasts.index(True) == 19
         print("done")
-    """.replace("IDS", repr(IDS))
-    exit_code, out, err = run(folder, code, seconds=6)
-    assert (exit_code, out, err) == (0, "done\n", ""), err
+    """
+    assert run(folder, script, seconds=6) == (0, "done\n", "")
 
 
-@pytest.mark.parametrize(
-    ("env_id", "said"),
-    [
-        ("no_such_module:Env-v0", "No module named 'no_such_module'"),
-        ("broken:Env-v0", "No module named 'no_such_package'"),
-        ("json:NoSuchEnv-v0", "The module 'json' was imported, but did not register it"),
-        ("json:CartPole-v9", "doesn't exist"),
-        (":CartPole-v1", "'' is not the name of a module"),
-        ("a:b:CartPole-v1", "'a:b' is not the name of a module"),
-        (".games:games/Dice-v0", "'.games' is not the name of a module"),
-        ("json:", "Malformed"),
-        ("NoSuchEnv", "NoSuchEnv` doesn't exist"),
-        ("json:Cart Pole", "Malformed"),
-    ],
-)
-def test_what_is_wrong_with_an_id_is_said(
-    env_id: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+MISTAKES: dict[str, list[str]] = {
+    "no_such_module:Env-v0": ["No module named 'no_such_module'"],
+    "broken:Env-v0": ["No module named 'no_such_package'"],
+    "json:NoSuchEnv-v0": ["The module 'json' was imported, but did not register it"],
+    "json:CartPole-v9": ["doesn't exist"],
+    ":CartPole-v1": ["'' is not the name of a module"],
+    "a:b:CartPole-v1": ["'a:b' is not the name of a module"],
+    ".games:games/Dice-v0": ["'.games' is not the name of a module"],
+    "json:": ["Malformed"],
+    "not an id": ["Malformed"],
+    "NoSuchEnv": ["NoSuchEnv` doesn't exist"],
+    "CartPole-v99": ["CartPole"],
+    "CartPoel-v1": ["CartPole"],
+    "NoSuchGrid-Empty-5x5-v0": ["import", "package", "'module:NoSuchGrid-Empty-5x5-v0'"],
+    "nosuch/Env-v0": ["import", "'module:nosuch/Env-v0'"],
+}
+
+
+@pytest.mark.parametrize("make", [agym.make, agym.make_async, agym.make_vec, agym.plan])
+def test_a_mistake_in_an_id_is_described(
+    make: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(folder)
-    with pytest.raises(agym.UsageError) as refused:
-        agym.make(env_id)
-    assert f"env={env_id!r} cannot be found: " in str(refused.value)
-    assert said in str(refused.value)
+    for env_id, parts in MISTAKES.items():
+        with pytest.raises(agym.UsageError) as caught:
+            make(env_id, 2)
+        for part in (f"env={env_id!r} cannot be found: ", *parts):
+            assert part in str(caught.value)
 
 
 COMMANDS = {
-    "demo": ["ID", "-n", "2", "--steps", "5", "--workers", "1"],
-    "plan": ["ID", "2"],
-    "record": ["ID", "-n", "2", "-o", "out.gif", "--steps", "3"],
-    "benchmarks throughput": ["ID:2", "--seconds", "0.01", "--repeats", "1", "--workers", "1"],
+    "agym.cli demo": ["-n", "2", "--steps", "5", "--workers", "1"],
+    "agym.cli plan": ["2"],
+    "benchmarks throughput": ["--seconds", "0.01", "--repeats", "1", "--workers", "1"],
 }
 
 
@@ -195,11 +170,11 @@ COMMANDS = {
 def test_commands_find_modules_in_the_current_folder(
     command: str, env_id: str, folder: Path
 ) -> None:
-    words = [word.replace("ID", env_id) for word in COMMANDS[command]]
-    package, name = ("benchmarks", command.split()[1]) if " " in command else ("agym.cli", command)
+    package, name = command.split()
+    env_id += ":2" if package == "benchmarks" else ""
     program = f"import sys; sys.path.pop(0); from {package}.app import app; app()"  # as `agym` does
     done = subprocess.run(
-        [sys.executable, "-c", program, name, *words],
+        [sys.executable, "-c", program, name, env_id, *COMMANDS[command]],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=patience(10),
     )  # fmt: skip

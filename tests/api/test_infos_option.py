@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 import agym
+from tests.api.vector.test_vector_oracle import assert_same_infos
 from tests.support.backends import with_own
-from tests.support.drivers import APART, FORKED, SERIAL, Setup, each_api, each_mode, opened
+from tests.support.drivers import APART, FORKED, SERIAL, Setup, each_mode
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.scripted_envs import Info, Telling, messages
-from tests.support.equality import same
 
 setups = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 MODES = {
@@ -30,11 +30,6 @@ KINDS: dict[str, Any] = {
     "float": float, "float32": np.float32, "float64": np.float64, "int": int
 }  # fmt: skip
 STEPS = 40
-
-# A worker that environments share; and a seed of Rewarding with a long episode.
-WORKER = Setup("process", False, {**FORKED, "workers": 1})
-LOOP = Setup("process-coroutines", True, {**FORKED, "workers": 1})
-LONG = 9
 
 
 class Rewarding(Tally):
@@ -62,139 +57,42 @@ def of(setup: Setup, make: Any) -> Any:
     return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
 
 
-def timeless(info: Info) -> Info:
-    """An info without what a clock said; that is a number of seconds."""
-    info = {**info}
-    if "episode" in info:
-        episode = info["episode"] = {**info["episode"]}
-        seconds = episode["t"]
-        assert type(seconds) is float
-        assert 0 <= seconds < 60
-        assert round(seconds, 6) == seconds
-        episode["t"] = "seconds"
-    if "final_info" in info:
-        info["final_info"] = timeless(info["final_info"])
-    return info
-
-
-def wrapped(mode: str, seed: int, kind: str) -> list[Info]:
-    """What one environment in Gymnasium's wrapper tells, after Gymnasium's rules."""
-    env = RecordEpisodeStatistics(Rewarding(kind))
-    _, info = env.reset(seed=seed)
-    infos, over = [info], False
-    for _ in range(STEPS):
-        if over and mode == "disabled":
-            infos.append({})
-        elif over:
-            infos.append(env.reset()[1])
-            over = False
-        else:
-            observation, _, terminated, truncated, info = env.step(1)
-            over = terminated or truncated
-            if over and mode == "same_step":
-                info = {**env.reset()[1], "final_obs": observation, "final_info": info}
-                over = False
-            infos.append(info)
-    return [timeless(info) for info in infos]
-
-
 @setups
 @each_mode
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_are_gymnasiums(setup: Setup, mode: str, kind: str) -> None:
-    factories = [of(setup, partial(Rewarding, kind))] * 3
-    with agym.make(factories, autoreset=mode, episode_stats=True, **setup.options) as envs:
-        rows = [envs.reset(seed=5)[1]]
-        rows += [envs.step([1, 1, 1])[4] for _ in range(STEPS)]
-    for i in range(3):
-        told = [timeless(row[i]) for row in rows]
-        assert same(told, wrapped(mode, 5 + i, kind))
-        assert [[*info] for info in told] == [[*info] for info in wrapped(mode, 5 + i, kind)]
-
-
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
-def test_the_gymnasium_api_tells_them_as_gymnasiums_own(mode: str) -> None:
-    ours = agym.make_vec(Rewarding, 3, backend="serial", autoreset=mode, episode_stats=True)
-    theirs = SyncVectorEnv(
-        [lambda: RecordEpisodeStatistics(Rewarding())] * 3, autoreset_mode=MODES[mode]
-    )
-    ours.reset(seed=3)
-    theirs.reset(seed=3)
-    for _ in range(STEPS):
-        infos = [envs.step(np.ones(3, np.int64))[4] for envs in (ours, theirs)]
-        mine, others = (info.get("final_info", info) for info in infos)
-        assert mine.keys() == others.keys()
-        if "episode" in mine:
-            for key in ("r", "l", "_r", "_l", "_t"):
-                assert same(mine["episode"][key], others["episode"][key])
-            assert same(mine["_episode"], others["_episode"])
-    ours.close()
-    theirs.close()
-
-
-@setups
-def test_steps_of_some_and_steps_that_were_sent_count(setup: Setup) -> None:
-    factories = [of(setup, partial(Tally, length=4))] * 3
-    options = {"output": "array", "infos": "episode", **setup.options}
-    with agym.make(factories, **options) as envs:
-        envs.reset(seed=0)
-        envs.step([0, 0, 0])
-        envs.step([0, 0], env_ids=[0, 2])
-        envs.send([0, 0, 0])
-        assert envs.recv(3).infos == [{}] * 3
-        infos = envs.step([0, 0, 0])[4]
-        rewards = sum(1 + k / 16 for k in range(1, 5))
-        assert [info.get("episode", {}).get("r") for info in infos] == [rewards, None, rewards]
-        infos = envs.step([0], env_ids=[1])[4]
-        assert (infos[0]["episode"]["r"], infos[0]["episode"]["l"]) == (rewards, 4)
-        _, infos = envs.reset(env_ids=[1])
-        assert infos == [{}] * 3
-        for _ in range(4):
-            infos = envs.step([0], env_ids=[1])[4]
-        assert infos[0]["episode"]["r"] == sum(2 + k / 16 for k in range(1, 5))
+    """As those of Gymnasium's wrapper around each environment, but for the seconds."""
+    make = partial(Rewarding, kind)
+    options: dict[str, Any] = {"autoreset_mode": MODES[mode]}
+    theirs = SyncVectorEnv([lambda: RecordEpisodeStatistics(make())] * 3, **options)
+    ours = agym.AgymVectorEnv([of(setup, make)] * 3, episode_stats=True, **options, **setup.options)
+    with closing(ours), closing(theirs):
+        for envs in (ours, theirs):
+            envs.reset(seed=5)
+        for _ in range(STEPS):
+            mine, others = (envs.step(np.ones(3, np.int64)) for envs in (ours, theirs))
+            done = others[2] | others[3]
+            assert_same_infos(mine[4], others[4])
+            for info in (mine[4], mine[4].get("final_info", {})):
+                seconds = info.get("episode", {"t": np.zeros(3)})["t"]
+                assert (np.round(seconds, 6) == seconds).all()
+                assert (seconds < 60).all()
+            if mode == "disabled" and done.any():
+                for envs in (ours, theirs):
+                    envs.reset(options={"reset_mask": done.copy()})
 
 
 @setups
 @each_mode
-def test_only_episodes(setup: Setup, mode: str) -> None:
-    script: list[Info] = [{"x": 1}, {"x": 1}, {"x": 2, "name": "not a number"}]
-    factories = [of(setup, partial(Telling, script, 2))] * 2
-    with agym.make(factories, autoreset=mode, infos="episode", **setup.options) as envs:
-        assert envs.reset(seed=0)[1] == [{}, {}]
-        for _ in range(3):
-            assert envs.step([0, 0])[4] == [{}, {}]
-            ended = envs.step([0, 0])[4]
-            if mode == "same_step":
-                assert ended[0].keys() == {"final_obs", "final_info"}
-                ended = [info["final_info"] for info in ended]
-            assert [*map(timeless, ended)] == [{"episode": {"r": 2.0, "l": 2, "t": "seconds"}}] * 2
-            if mode == "next_step":
-                assert envs.step([0, 0])[4] == [{}, {}]
-            elif mode == "disabled":
-                assert envs.step([0, 0])[4] == [{}, {}]
-                assert envs.reset()[1] == [{}, {}]
-
-
-@setups
-@each_mode
-def test_no_infos(setup: Setup, mode: str) -> None:
+def test_without_infos_nothing_is_sent(setup: Setup, mode: str) -> None:
     script: list[Info] = [{"name": "text", "episode": {"r": 1}}]
     factories = [of(setup, partial(Telling, script, 2))] * 2
-    options = {**setup.options, "on_fault": "restart"}
-    with agym.make(factories, autoreset=mode, infos="none", **options) as envs:
+    with agym.make(factories, autoreset=mode, infos="none", **setup.options) as envs:
         assert envs.reset(seed=0)[1] == [{}, {}]
         with messages(envs) as seen:
-            rows = [envs.step([0, 0])[4] for _ in range(6)]
+            for _ in range(6):
+                envs.step([0, 0])
         assert seen == []
-        for row in rows:
-            for info in row:
-                assert info.keys() <= {"final_obs", "final_info"}
-                assert info.get("final_info", {}) == {}
-        assert any("final_obs" in row[0] for row in rows) is (mode == "same_step")
-        envs.reset()
-        infos = envs.step([0, 9])[4]
-        assert isinstance(infos[1].pop("fault"), agym.Fault)
-        assert infos[1].keys() <= {"final_obs", "final_info"}
 
 
 @setups
@@ -205,46 +103,6 @@ def test_what_an_environment_tells_by_itself_stays(setup: Setup) -> None:
         with agym.make(factories, **setup.options, **option) as envs:
             envs.reset(seed=0)
             assert envs.step([0])[4] == script
-
-
-@setups
-@each_mode
-def test_an_episode_that_was_cut_off_has_no_statistics(setup: Setup, mode: str) -> None:
-    make = of(setup, partial(Raises, "step", length=3))
-    options: dict[str, Any] = {**setup.options, "infos": "episode", "on_fault": "restart"}
-    with agym.make([make] * 2, autoreset=mode, **options) as envs:
-        envs.reset(seed=0)
-        envs.step([0, 0])
-        info = envs.step([0, 9])[4][1]
-        assert isinstance(info.pop("fault"), agym.Fault)
-        assert info.keys() <= {"final_obs", "final_info"}
-        assert info.get("final_info", {}) == {}
-        if mode == "disabled":
-            envs.reset(env_ids=[1])
-        else:  # the other one ends its episode meanwhile
-            envs.step([0, 0])
-        rows = [envs.step([0], env_ids=[1])[4][0] for _ in range(3)]
-        told = [info.get("final_info", info) for info in rows]
-        lengths = [info["episode"]["l"] for info in told if "episode" in info]
-        assert lengths == [3]
-
-
-@pytest.mark.parametrize("setup", [WORKER, LOOP], ids=lambda setup: setup.name)
-def test_an_episode_that_was_replayed_has_the_statistics_of_the_whole(setup: Setup) -> None:
-    makes = [of(setup, Rewarding), of(setup, partial(Exits, 3))]
-    options: dict[str, Any] = {"infos": "episode", "on_fault": "replay", **setup.options}
-    with agym.make(makes, **options) as envs:
-        envs.reset(seed=[LONG, LONG])
-        total, length, over = 0.0, 0, False
-        while not over:
-            # The other one takes their worker along.
-            result = envs.step([1, 9 if length == 2 else 1])
-            assert not result.truncated[0]
-            total, length, over = total + result.rewards[0], length + 1, result.terminated[0]
-        assert length > 3
-        assert envs.stats().workers[0].restarts == 1
-        episode = result.infos[0]["episode"]
-        assert (episode["r"], episode["l"]) == (total, length)
 
 
 @pytest.mark.full
@@ -261,26 +119,20 @@ def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: s
                     rows.append(envs.reset(env_ids=over)[1])
             if options["backend"] != "serial":
                 assert all(worker.restarts for worker in envs.stats().workers)
-        return [[timeless(info) for info in row] for row in rows]
+        return rows
 
     recycle = agym.Recycle(episodes=3)
     recycled = play(**with_own(FORKED, recycle=recycle), workers=2)
-    draws = [[info.get("draw") for info in row] for row in recycled]
     expected = play(backend="serial")
-    assert draws == [[info.get("draw") for info in row] for row in expected]
-    ends = [[info.get("final_info", info).get("episode") for info in row] for row in recycled]
-    assert ends == [
-        [info.get("final_info", info).get("episode") for info in row] for row in expected
-    ]
-    assert sum(end is not None for row in ends for end in row) > 100
 
+    def seen(rows: list[list[Info]]) -> list[Any]:
+        infos = [info for row in rows for info in row]
+        episodes = [info.get("final_info", info).get("episode", {}) for info in infos]
+        draws = [info.get("draw") for info in infos]
+        return [(d, e.get("r"), e.get("l")) for d, e in zip(draws, episodes, strict=True)]
 
-@each_api
-def test_both_apis_take_the_options(api: str) -> None:
-    with opened(api, partial(Tally, length=2), 2, infos="episode", backend="serial") as envs:
-        assert envs.reset(seed=0)[1] == [{}, {}]
-        assert envs.step([0, 0])[4] == [{}, {}]
-        assert [info["episode"]["l"] for info in envs.step([0, 0])[4]] == [2, 2]
+    assert seen(recycled) == seen(expected)
+    assert sum(end is not None for *_, end in seen(recycled)) > 100
 
 
 @pytest.mark.parametrize(
@@ -298,10 +150,10 @@ def test_options_that_cannot_be(options: Any, words: str) -> None:
 
 
 class Program(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
-    """A program, of which nothing is made here."""
+    """A vector environment, which is never made."""
 
 
-@pytest.mark.parametrize("options", [{"infos": "episode"}, {"episode_stats": True}])
-def test_programs_are_not_followed(options: Any) -> None:
-    with pytest.raises(agym.UsageError, match=r"follows single environments.*VecMonitor"):
-        agym.make(Program, 2, **options)
+def test_episodes_of_vector_environments_are_not_followed() -> None:
+    for options in ({"infos": "episode"}, {"episode_stats": True}):
+        with pytest.raises(agym.UsageError, match=r"follows single environments.*VecMonitor"):
+            agym.make(Program, 2, **options)  # type: ignore[arg-type]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -18,12 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.core.engine.batches.builder import LEASED, LOST
-from tests.support.backends import FORK, SERIAL_OR_FORK
+from agym.core.engine.batches.leases import LEASED, LOST
+from agym.testing import AsCoroutine
+from tests.support.backends import SERIAL_OR_FORK
 from tests.support.core_selection import examples
-from tests.support.drivers import APIS, FORKED, Setup, everywhere, opened
+from tests.support.drivers import APIS, FORKED, Setup, each_mode, everywhere, played
+from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of, engine_of, leases_of
 
+OPTIONS: dict[str, Any] = {"autoreset": "next_step", "output": "array"}
 IMAGE, FLOATS = (192, 160, 3), (36_000,)
 
 
@@ -54,28 +56,14 @@ class Large(gym.Env[Any, Any]):
         return {"image": self.image, "deep": (self.floats, self.count)}
 
 
-class AsyncLarge:
-    def __init__(self, episode: int = 7) -> None:
-        self.inner = Large(episode)
-        self.observation_space, self.action_space = Large.observation_space, Large.action_space
-
-    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return self.inner.reset(seed=seed)
-
-    async def step(self, action: Any) -> Any:
-        await asyncio.sleep(0)
-        return self.inner.step(action)
-
-    def close(self) -> None: ...
-
-
-def env_of(setup: Setup) -> Any:
-    return AsyncLarge if setup.tally.__name__ == "AsyncTally" else Large
+def env_of(setup: Setup, episode: int = 7) -> Any:
+    """The environment, as a coroutine environment where the backend takes those."""
+    factory = partial(Large, episode)
+    return factory if setup.tally is Tally else partial(AsCoroutine, factory)
 
 
 # What somebody may keep of a batch: something over its memory.
-Keep = Callable[[Any], Any]
-KEEPS: dict[str, Keep] = {
+KEEPS: dict[str, Callable[[Any], Any]] = {
     "image": lambda obs: obs["image"],
     "row": lambda obs: obs["image"][1],
     "strided": lambda obs: obs["image"][::2, ::-3, :, 1].T,
@@ -92,7 +80,7 @@ def all_are(kept: Any, count: int) -> bool:
 
 
 @everywhere
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@each_mode
 @examples(5)
 @given(
     plan=st.lists(
@@ -100,28 +88,15 @@ def all_are(kept: Any, count: int) -> bool:
     )
 )
 def test_nothing_that_is_held_changes(setup: Setup, mode: Any, plan: list[tuple[str, int]]) -> None:
-    hold(setup, mode, [(KEEPS[name], steps) for name, steps in plan])
-
-
-@everywhere
-def test_no_tensor_that_is_held_changes(setup: Setup) -> None:
-    torch = pytest.importorskip("torch", reason="the extra `torch`")
-
-    def tensor(observations: Any) -> Any:
-        return torch.from_numpy(observations["deep"][0])[1:].view(-1)
-
-    hold(setup, "next_step", [(tensor, steps) for steps in (0, 3, 1, 9, 2, 0, 5, 1, 1, 4, 0, 0)])
-
-
-def hold(setup: Setup, mode: Any, plan: list[tuple[Keep, int]]) -> None:
-    """Keep something of each batch for some steps, and see that it stays as it was."""
-    with opened("sync", env_of(setup), 4, **setup.options, autoreset=mode, output="array") as envs:
+    """Something of each batch is kept for some steps, and stays as it was."""
+    options = {**OPTIONS, **setup.options, "autoreset": mode}
+    with agym.make(env_of(setup), 4, **options) as envs:
         held: list[tuple[int, int, Any]] = []
         observations = envs.reset(seed=1).observations
-        for now, (keep, steps) in enumerate(plan):
+        for now, (name, steps) in enumerate(plan):
             count = int(observations["deep"][1][0])
             assert all_are(observations["image"], count)
-            held.append((now + steps, count, keep(observations)))
+            held.append((now + steps, count, KEEPS[name](observations)))
             observations = envs.step([0, 1, 2, 3]).observations
             assert all(all_are(kept, count) for _, count, kept in held)
             held = [entry for entry in held if entry[0] > now]
@@ -136,10 +111,8 @@ def memory(batch: Any) -> int:
 @pytest.mark.parametrize("api", APIS)
 def test_a_loop_copies_nothing(backend: Any, api: str) -> None:
     """Batches are in memory that hosts write into; it is used again when nobody has it any more."""
-    options = {"backend": backend, "autoreset": "next_step", "output": "array"}
-    with opened(api, partial(Large, 99), 4, **options) as envs:
-        inner = envs.envs if api == "async" else envs
-        planes = engine_of(inner).life.table.planes.values()
+    with played(api, partial(Large, 99), 4, **OPTIONS, backend=backend) as envs:
+        planes = engine_of(envs.envs).life.table.planes.values()
         blocks = [block for plane in planes for block in plane.observations]
         written = {block.__array_interface__["data"][0] for block in blocks}
         envs.reset()
@@ -159,18 +132,17 @@ def test_a_loop_copies_nothing(backend: Any, api: str) -> None:
         assert memory(envs.step([0] * 4)) in written
 
 
-def test_small_batches_are_copied() -> None:
-    with agym.make("CartPole-v1", 4, autoreset="next_step", output="array") as envs:
-        assert not engine_of(envs).life.table.leasable
-
-
-@pytest.mark.once
 @pytest.mark.parametrize(
-    "options", [{"autoreset": "disabled"}, {"on_fault": "restart"}, {"copy": False}]
+    ("env", "options"),
+    [
+        ("CartPole-v1", {}),  # its batches are small
+        (Large, {"autoreset": "disabled"}),  # the engine reads the latest batch again
+        (Large, {"on_fault": "restart"}),
+        (Large, {"copy": False}),
+    ],
 )
-def test_what_is_read_again_is_the_callers_copy(options: dict[str, Any]) -> None:
-    options = {"autoreset": "next_step", **options}
-    with agym.make(partial(Large, 99), 4, output="array", **options) as envs:
+def test_which_batches_are_copied(env: Any, options: dict[str, Any]) -> None:
+    with agym.make(env, 4, **{**OPTIONS, "backend": "serial", **options}) as envs:
         assert not engine_of(envs).life.table.leasable
 
 
@@ -188,9 +160,7 @@ def test_holding_still_does_not_depend_on_what_the_caller_did() -> None:
 
 @everywhere
 def test_a_batch_outlives_its_environments(setup: Setup) -> None:
-    with opened(
-        "sync", env_of(setup), 4, **setup.options, autoreset="next_step", output="array"
-    ) as envs:
+    with agym.make(env_of(setup), 4, **OPTIONS, **setup.options) as envs:
         envs.reset()
         batches = [envs.step([0] * 4).observations for _ in range(6)]
     gc.collect()
@@ -199,89 +169,84 @@ def test_a_batch_outlives_its_environments(setup: Setup) -> None:
         observations["image"][:] = 5
 
 
-def test_steps_sent_one_behind_the_other_have_planes_of_their_own() -> None:
-    async def main() -> None:
-        async with agym.make_async(partial(Large, 99), 4, **FORKED, workers=2) as envs:
-            await envs.reset()
-            held = []
-            for k in range(0, 20, 2):
-                step = envs.step([0] * 4)
-                reset = envs.reset()  # behind it, though nobody has awaited it
-                after, begun = await step, await reset
-                held += [(1, after.observations["image"]), (0, begun.observations["image"])]
-                assert all(all_are(image, count) for count, image in held)
-                if k % 6 == 0:
-                    held = held[-3:]
-
-    asyncio.run(main())
-
-
-def test_the_last_reference_may_go_in_another_thread() -> None:
-    with agym.make(partial(Large, 99), 4, **FORKED, workers=2, autoreset="next_step",
-                   output="array") as envs:  # fmt: skip
-        envs.reset()
-        bag: list[Any] = []
-        stop = threading.Event()
-
-        def drop() -> None:
-            while not stop.is_set():
-                if len(bag) > 2:
-                    bag.pop(0)
-
-        thread = threading.Thread(target=drop)
-        thread.start()
-        try:
-            for k in range(1, 95):
-                observations = envs.step([0] * 4).observations
-                bag.append(observations)
-                assert all_are(observations["image"], k)
-        finally:
-            stop.set()
-            thread.join()
-
-
-def test_a_forked_child_keeps_what_it_has() -> None:
-    with agym.make(partial(Large, 99), 4, **FORKED, workers=2, autoreset="next_step",
-                   output="array") as envs:  # fmt: skip
-        envs.reset()
-        observations = envs.step([0] * 4).observations
-        there, here = os.pipe()
-        go, gone = os.pipe()
-        child = os.fork()
-        if child == 0:
-            code = 3
-            try:
-                os.read(go, 1)
-                code = 0 if all_are(observations["image"], 1) else 1
-            finally:
-                os._exit(code)
-        try:
-            for _ in range(9):
-                del observations
-                observations = envs.step([0] * 4).observations
-        finally:
-            os.write(gone, b"x")
-            _, status = os.waitpid(child, 0)
-            for end in (there, here, go, gone):
-                os.close(end)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert all_are(observations["image"], 10)
-
-
-def test_a_death_frees_the_plane() -> None:
-    options = {"backend": FORK, "workers": 2, "output": "array"}
-    with agym.make(partial(Large, 99), 4, autoreset="next_step", **options) as envs:
-        for _ in range(3):
-            envs.reset(seed=1)
+async def test_steps_sent_one_behind_the_other_have_planes_of_their_own() -> None:
+    async with agym.make_async(partial(Large, 99), 4, **FORKED, workers=2) as envs:
+        await envs.reset()
+        held = []
+        for k in range(0, 20, 2):
             step = envs.step([0] * 4)
-            os.kill(backend_of(envs).pids[1], 9)
-            with pytest.raises(agym.WorkerDied):
-                envs.step([0] * 4)
-            envs.restart()
-            assert all_are(step.observations["image"], 1)
+            reset = envs.reset()  # behind it, though nobody has awaited it
+            after, start = await step, await reset
+            held += [(1, after.observations["image"]), (0, start.observations["image"])]
+            assert all(all_are(image, count) for count, image in held)
+            if k % 6 == 0:
+                held = held[-3:]
+
+
+@pytest.fixture
+def envs() -> Iterator[agym.Envs]:
+    """Four environments in two workers, with long episodes."""
+    with agym.make(partial(Large, 99), 4, **FORKED, workers=2, **OPTIONS) as envs:
         envs.reset(seed=1)
-        states = leases_of(envs)._states
-        assert [*states.values()].count(0) >= 2
+        yield envs
+
+
+def test_the_last_reference_may_go_in_another_thread(envs: Any) -> None:
+    bag: list[Any] = []
+    stop = threading.Event()
+
+    def drop() -> None:
+        while not stop.is_set():
+            if len(bag) > 2:
+                bag.pop(0)
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    try:
+        for k in range(1, 95):
+            observations = envs.step([0] * 4).observations
+            bag.append(observations)
+            assert all_are(observations["image"], k)
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_forked_child_keeps_what_it_has(envs: Any) -> None:
+    observations = envs.step([0] * 4).observations
+    child_reads, parent_writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 3
+        try:
+            os.read(child_reads, 1)
+            code = 0 if all_are(observations["image"], 1) else 1
+        finally:
+            os._exit(code)
+    try:
+        for _ in range(9):
+            del observations
+            observations = envs.step([0] * 4).observations
+    finally:
+        os.write(parent_writes, b"x")
+        _, status = os.waitpid(child, 0)
+        os.close(child_reads)
+        os.close(parent_writes)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert all_are(observations["image"], 10)
+
+
+def test_a_death_frees_the_plane(envs: Any) -> None:
+    for _ in range(3):
+        step = envs.step([0] * 4)
+        os.kill(backend_of(envs).pids[1], 9)
+        with pytest.raises(agym.WorkerDied):
+            envs.step([0] * 4)
+        envs.restart()
+        assert all_are(step.observations["image"], 1)
+        envs.reset(seed=1)
+    states = leases_of(envs)._states
+    assert [*states.values()].count(0) >= 2
 
 
 class Interrupted(int):
@@ -299,8 +264,7 @@ class Interrupted(int):
 
 def test_a_plane_that_a_fork_shares_is_not_used_again() -> None:
     """Though its last array is freed in one thread while another is about to fork."""
-    options: Any = {"backend": FORK, "output": "array", "autoreset": "next_step"}
-    with agym.make(Large, 4, **options) as envs:
+    with agym.make(Large, 4, **FORKED, **OPTIONS) as envs:
         planes = leases_of(envs)
         plane = Interrupted(planes.take(set()))
         arrays = planes.lease(plane)

@@ -8,9 +8,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,27 +17,13 @@ from typing import Any
 import pytest
 
 import agym
-from agym.backends import BackendSpec
-from agym.core.backends.pool import Pool
-from agym.core.backends.port import BackendOptions
-from agym.core.backends.thread import ThreadPort
 from agym.testing import Script
 from agym.testing.laws.law import rows as scripted_rows
 from tests.support.backends import SERIAL_OR_FORK
-from tests.support.drivers import (
-    FORKED,
-    SERIAL,
-    Setup,
-    apart,
-    each_api,
-    everywhere,
-    gated,
-    played,
-    rows,
-)
+from tests.support.drivers import FORKED, Setup, each_api, everywhere, played, rows
 from tests.support.envs.coroutine_envs import Parrot
 from tests.support.envs.exiting_envs import Hangs
-from tests.support.envs.gated_envs import AsyncGated, Gates
+from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of
 from tests.support.patience import deadline, patience
@@ -46,28 +31,16 @@ from tests.support.patience import deadline, patience
 # ---------------------------------------------------------------- batches
 
 
-@everywhere
-@pytest.mark.parametrize("copy", [True, False])
-def test_batches_are_copies_or_views(setup: Setup, copy: bool) -> None:
-    """A copy never changes; with ``copy=False``, a batch of all environments in order is a view."""
-    with played("sync", setup.of(4, length=99), **setup.options, copy=copy) as envs:
+def test_batches_of_all_environments_in_order_are_views() -> None:
+    """With ``copy=False``, until the next but one; another batch is a copy."""
+    with played("sync", Tally, 4, backend="serial", copy=False) as envs:
         envs.reset()
-        whole = []
-        for k in range(3):
-            envs.send([k] * 4)
-            envs.call("add", 1)  # runs after the steps
-            batch = envs.recv(min_envs=4)
-            assert batch.observations[:, 2].tolist() == [k] * 4
-            if batch.env_ids.tolist() == [0, 1, 2, 3]:
-                whole.append((k, batch.observations))
-            envs.send([9], [3])
-            assert rows(envs.recv()) == [[3, 2 * k + 2, 9]]
-        if copy:
-            assert all((observations[:, 2] == k).all() for k, observations in whole)
-        else:
-            assert not any(observations.flags.owndata for _, observations in whole)
-        if setup is SERIAL:
-            assert len(whole) == 3
+        envs.send([5] * 4)
+        assert not envs.recv(min_envs=4).observations.flags.owndata
+        envs.send([9], [3])
+        batch = envs.recv()
+        envs.step([1] * 4)
+        assert rows(batch) == [[3, 2, 9]]
 
 
 def test_infos_do_not_change_the_order_of_results(tmp_path: Path) -> None:
@@ -83,28 +56,24 @@ def test_infos_do_not_change_the_order_of_results(tmp_path: Path) -> None:
         envs.recv()
 
 
-class Pausing(Parrot):
-    """Waits at its gate in every step."""
+@contextmanager
+def stopped(envs: Any) -> Iterator[None]:
+    """Stop the first worker, so that no operation of its environments finishes."""
+    pid = envs.stats().workers[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._gated = AsyncGated(path)
 
-    async def step(self, action: Any) -> Any:
-        await self._gated.wait()
-        return await super().step(action)
-
-
-@pytest.mark.parametrize("options", [{"backend": "asyncio"}, FORKED], ids=["asyncio", "process"])
-@each_api
-def test_an_empty_batch_of_objects(api: str, options: dict[str, Any], gates: Gates) -> None:
-    factories = [partial(Pausing, path) for path in gates.paths[:1]]
-    with played(api, factories, **options) as envs:
+def test_an_empty_batch_of_objects() -> None:
+    with agym.make(Parrot, 1, **FORKED, workers=1) as envs:
         envs.reset()
-        envs.send(["wait"])
-        batch = envs.recv(timeout=0)
-        assert (batch.env_ids.tolist(), [*batch.observations], batch.infos) == ([], [], [])
-        envs.let(gates.paths[0])
+        with stopped(envs):
+            envs.send(["wait"])
+            batch = envs.recv(timeout=0)
+        assert ([*batch.env_ids], [*batch.observations], batch.infos) == ([], [], [])
         assert [*envs.recv().observations] == ["wait"]
 
 
@@ -130,25 +99,9 @@ def test_a_sent_step_of_a_vector_environment_excludes_others(api: str) -> None:
             envs.step([0] * 4)
 
 
-@everywhere
-def test_a_sent_step_of_a_group_excludes_steps_of_its_environments_only(setup: Setup) -> None:
-    with played("sync", setup.of(4, length=99), **setup.options) as envs:
-        envs.reset()
-        one, other = envs.split(2)
-        one.send([1, 1])
-        with pytest.raises(agym.BusyError):
-            one.step([1, 1])
-        with pytest.raises(agym.BusyError):
-            envs.step([1] * 4)
-        other.step([1, 1])
-        one.recv(min_envs=2)
-        envs.step([1] * 4)
-
-
 @pytest.mark.parametrize("backend", SERIAL_OR_FORK)
 def test_a_step_sent_through_the_runner_of_a_gymnasium_vector_environment(backend: Any) -> None:
-    envs = agym.make_vec("CartPole-v1", 2, backend=backend)
-    try:
+    with closing(agym.make_vec("CartPole-v1", 2, backend=backend)) as envs:
         envs.reset(seed=0)
         envs.runner.send([0, 0])
         for dispatch in (envs.step, envs.step_async):
@@ -156,44 +109,19 @@ def test_a_step_sent_through_the_runner_of_a_gymnasium_vector_environment(backen
                 dispatch([0, 0])
         envs.runner.recv(min_envs=2)
         envs.step([0, 0])
-    finally:
-        envs.close()
 
 
 # ---------------------------------------------------------------- cancelling, and what comes behind
 
 
-class ParkingPool(Pool):
-    """Notes whether the caller announced that it sleeps."""
-
-    parked = False
-
-    def __init__(self, options: BackendOptions) -> None:
-        super().__init__(options, ThreadPort)
-
-    def park(self, envs: int = 1) -> None:
-        ParkingPool.parked = True
-        super().park(envs)
-
-    def unpark(self, ready: Collection[int] | None = None) -> None:
-        ParkingPool.parked = False
-        super().unpark(ready)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parking(BackendSpec):
-    name = "parking"
-    port = ParkingPool
-
-
 async def test_a_cancelled_receipt_unparks_the_caller(gates: Gates) -> None:
     """Workers need not ring when no task waits any more."""
-    async with agym.make_async(gates.factories, backend=Parking()) as envs:
+    async with agym.make_async(gates.factories, backend="thread") as envs:
         await envs.reset()
-        assert not ParkingPool.parked
+        backend = backend_of(envs)
         envs.send([1, 1, 1])
         task = asyncio.create_task(envs.recv())
-        while not ParkingPool.parked:  # noqa: ASYNC110
+        while not backend._parked:  # noqa: ASYNC110
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -202,20 +130,15 @@ async def test_a_cancelled_receipt_unparks_the_caller(gates: Gates) -> None:
             gates.open(i)
         assert sorted(rows(await envs.recv(min_envs=3))) == [[i, 1, 1] for i in range(3)]
         await envs.render()
-        assert not ParkingPool.parked
+        assert not backend._parked
 
 
 async def test_an_unpicklable_action_behind_a_reset_fails_alone() -> None:
     """The step that waits for the reset raises; the reset and later steps succeed."""
     async with agym.make_async(Parrot, 2, **FORKED, workers=1, autoreset="disabled") as envs:
-        (worker,) = envs.stats().workers
-        assert worker.pid is not None
-        os.kill(worker.pid, signal.SIGSTOP)  # so that the reset has not finished
-        try:
+        with stopped(envs):  # so that the reset has not finished
             reset = envs.reset()
             step = envs.step([threading.Lock(), "fine"])
-        finally:
-            os.kill(worker.pid, signal.SIGCONT)
         assert [*(await reset).observations] == ["", ""]
         with pytest.raises(agym.UsageError, match="can't be pickled"):
             await step
@@ -275,32 +198,6 @@ def test_every_group_receives_a_worker_death(tmp_path: Path) -> None:
         for group in groups:  # the step of the second may have finished before the death
             with pytest.raises(agym.WorkerDied):
                 receive_and_send_again(group)
-
-
-@pytest.mark.once
-@apart
-@each_api
-def test_a_missed_deadline_is_received_once(api: str, setup: Setup, gates: Gates) -> None:
-    """The late result is dropped, and the environment can be used after a reset."""
-    with gated(api, setup, gates, timeout=deadline(0.4)) as envs:
-        envs.send([4, 1, 5])
-        assert sorted(rows(envs.recv(min_envs=2))) == [[0, 1, 4], [2, 1, 5]]
-        thread = setup.backend == "thread"
-        warned = pytest.warns(RuntimeWarning, match="abandoned") if thread else nullcontext()
-        with warned, pytest.raises(agym.StepTimeout, match="environment 1;") as caught:
-            envs.recv()
-        assert (caught.value.env_ids, caught.value.operation) == ((1,), "step")
-        with pytest.raises(agym.NothingSentError):
-            envs.recv()
-        envs.reset(env_ids=[1])  # of the environment that replaces the late one
-        if thread:
-            envs.let(gates.paths[1])
-        envs.send([6, 7], [0, 2])
-        assert sorted(rows(envs.recv(min_envs=2))) == [[0, 2, 6], [2, 2, 7]]
-        with pytest.raises(agym.NothingSentError):
-            envs.recv()
-        envs.send([8, 8, 8])
-        assert sorted(rows(envs.recv(min_envs=3))) == [[0, 3, 8], [1, 1, 8], [2, 3, 8]]
 
 
 @pytest.mark.parametrize("fault", ["died", "timeout"])

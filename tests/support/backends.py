@@ -13,6 +13,9 @@ from agym.backends import Process
 # Worker processes that start at once.
 FORK = Process(start_method="fork")
 
+# The same in scripts: format it with a start method.
+PROCESS_CODE = "agym.backends.Process(start_method={!r})"
+
 # For pytest.mark.parametrize("backend", ...).
 SERIAL_OR_FORK = [pytest.param("serial", id="serial"), pytest.param(FORK, id="process")]
 

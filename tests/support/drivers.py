@@ -16,7 +16,7 @@ import agym
 from agym.testing import worlds
 from tests.support.backends import FORK, name_of
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.gated_envs import AsyncGated, Gated, Gates, try_gate
+from tests.support.envs.gated_envs import AsyncGated, Gated, try_gate
 from tests.support.envs.plain_envs import Tally
 
 APIS = ("sync", "async")
@@ -54,12 +54,7 @@ APART = [
 ]
 
 
-def _over(setups: list[Setup]) -> Any:
-    return pytest.mark.parametrize("setup", setups, ids=lambda setup: setup.name)
-
-
-# ``apart``: where environments wait without holding each other up.
-everywhere, apart = _over([SERIAL, *APART]), _over(APART)
+everywhere = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 each_api = pytest.mark.parametrize("api", APIS)
 each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 
@@ -106,15 +101,6 @@ def played(api: str, *args: Any, **options: Any) -> Iterator[Player]:
     """Open environments behind either API, which give arrays and can be let through gates."""
     with opened(api, *args, **{"output": "array", **options}) as envs:
         yield Player(envs, None) if api == "sync" else envs
-
-
-@contextmanager
-def gated(api: str, setup: Setup, gates: Gates, **options: Any) -> Iterator[Player]:
-    """Three environments, reset, which wait in a step with action 1."""
-    factories = [partial(setup.gated, path) for path in gates.paths]
-    with played(api, factories, **setup.options, **options) as envs:
-        envs.reset()
-        yield envs
 
 
 def rows(batch: agym.Batch) -> list[list[float]]:

@@ -29,9 +29,7 @@ def __getattr__(name: str) -> ModuleType:
         MissingExtraError: The library is not installed.
     """
     if name not in __all__:
-        raise AttributeError(
-            f"module 'agym.adapters' has no attribute {name!r}: it has {', '.join(__all__)}"
-        )
+        raise AttributeError(f"agym.adapters has no {name!r}: it has {', '.join(__all__)}")
     return importlib.import_module(f"{__name__}.{name}")
 
 

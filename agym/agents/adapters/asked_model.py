@@ -77,24 +77,24 @@ class AskedModel:
             return responses.Response(status_code=503)  # the server closes
         finally:
             self._unanswered.discard(asked.answer)
-        reason = "tool_calls" if message.get("tool_calls") else "stop"
-        head = {"id": secrets.token_hex(8), "created": 0, "model": str(body.get("model"))}
-        if not body.get("stream"):
-            choice = {"index": 0, "message": message, "finish_reason": reason}
-            return responses.JSONResponse(
-                {**head, "object": "chat.completion", "choices": [choice], "usage": USAGE}
-            )
-        calls = message.get("tool_calls") or []
-        delta = {**message, "tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]}
-        chunk = {
-            **head,
-            "object": "chat.completion.chunk",
-            "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+        stream, calls = body.get("stream"), message.get("tool_calls") or []
+        if stream:
+            numbered = [{"index": i, **call} for i, call in enumerate(calls)]
+            message = {**message, "tool_calls": numbered}
+        reason = "tool_calls" if calls else "stop"
+        part = "delta" if stream else "message"
+        completion = {
+            "id": secrets.token_hex(8),
+            "object": "chat.completion.chunk" if stream else "chat.completion",
+            "created": 0,
+            "model": str(body.get("model")),
+            "choices": [{"index": 0, part: message, "finish_reason": reason}],
             "usage": USAGE,
         }
-        return responses.Response(
-            f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream"
-        )
+        if not stream:
+            return responses.JSONResponse(completion)
+        events = f"data: {json.dumps(completion)}\n\ndata: [DONE]\n\n"
+        return responses.Response(events, media_type="text/event-stream")
 
 
 # The tokens of the caller's answers are not counted.

@@ -15,7 +15,6 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +22,9 @@ import numpy as np
 
 from agym import AsyncEnvs, make_async
 from agym.api.options.environments import EnvLike
+from agym.api.run import LoopThread
 from agym.core.protocol.arguments import is_integer
+from agym.core.protocol.typing import Options, Start
 from agym.errors import ClosedError, UsageError, UsageTypeError
 
 T = TypeVar("T")
@@ -52,58 +53,51 @@ class Seat:
     """
 
     def __init__(
-        self,
-        env: EnvLike,
-        options: Mapping[str, Any],
-        parse: Callable[[str], Any] | None = None,
+        self, env: EnvLike, options: Mapping[str, Any], parse: Callable[[str], Any] | None = None
     ) -> None:
         check_env_options(options, parse)
         self._parse = parse
         self._over = False
-        self._loop = _shared.enter()
+        self._thread = _shared.enter()
         try:
-            self._envs, self._turn = _wait(self._loop, _open(env, options))
+            self._envs, self._turn = _wait(self._thread, _open(env, options))
         except BaseException:
             _shared.leave()
             raise
         # Most of these libraries never close an environment.
-        self._end = weakref.finalize(self, _close_later, self._envs, self._loop)
+        self._end = weakref.finalize(self, _close_later, self._envs, self._thread)
 
     @property
     def closed(self) -> bool:
         """Whether the environment is closed."""
         return not self._end.alive
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: int | None = None, options: Options | None = None) -> Start:
         """Start an episode, and wait for the first observation."""
-        return _wait(self._open_loop(), self._reset(seed, options))
+        return _wait(self._open_thread(), self._reset(seed, options))
 
     def step(self, action: Any) -> Step:
         """Step the environment, and wait for the result."""
-        return _wait(self._open_loop(), self._step(action))
+        return _wait(self._open_thread(), self._step(action))
 
     async def step_async(self, action: Any) -> Step:
         """Step the environment, from any event loop."""
-        return await asyncio.wrap_future(_submit(self._open_loop(), self._step(action)))
+        return await asyncio.wrap_future(self._open_thread().submit(self._step(action)))
 
     def close(self) -> None:
         """Close the environment. Idempotent."""
         if self._end.detach() is not None:
             try:
-                _wait(self._loop, self._envs.aclose())
+                _wait(self._thread, self._envs.aclose())
             finally:
                 _shared.leave()
 
-    def _open_loop(self) -> asyncio.AbstractEventLoop:
+    def _open_thread(self) -> LoopThread:
         if self.closed:
             raise ClosedError("the environment is closed")
-        return self._loop
+        return self._thread
 
-    async def _reset(
-        self, seed: int | None, options: dict[str, Any] | None
-    ) -> tuple[Any, dict[str, Any]]:
+    async def _reset(self, seed: int | None, options: Options | None) -> Start:
         async with self._turn:
             observations, infos = await self._envs.reset(seed=seed, options=options)
             self._over = False
@@ -132,73 +126,49 @@ async def _open(env: EnvLike, options: Mapping[str, Any]) -> tuple[AsyncEnvs, as
     return await envs, asyncio.Lock()
 
 
-def _submit(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Future[T]:
-    return asyncio.run_coroutine_threadsafe(work, loop)
-
-
-def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    if _shared.is_here():
+def _wait(thread: LoopThread, work: Coroutine[Any, Any, T]) -> T:
+    if thread.is_current:
         work.close()
         raise UsageError(
             "an environment that itself steps environments through an adapter would wait for"
             " itself: use backend='thread' for the outer one"
         )
-    return _submit(loop, work).result()
+    return thread.submit(work).result()
 
 
-def _close_later(envs: AsyncEnvs, loop: asyncio.AbstractEventLoop) -> None:
+def _close_later(envs: AsyncEnvs, thread: LoopThread) -> None:
     """Close an environment that is not referenced any more; a finalizer must not block."""
-    if loop.is_running():
-        _submit(loop, envs.aclose()).add_done_callback(lambda _: _shared.leave())
+    if thread.is_alive:
+        thread.submit(envs.aclose()).add_done_callback(lambda _: _shared.leave())
 
 
-class _SharedLoop:
-    """An event loop in a daemon thread, which runs as long as it has users."""
+class _SharedThread:
+    """A thread with an event loop, which runs as long as it has users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users = 0
         self._pid = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
 
-    def enter(self) -> asyncio.AbstractEventLoop:
+    def enter(self) -> LoopThread:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
+            if self._thread is None or self._pid != os.getpid():  # threads do not survive a fork
                 self._users, self._pid = 0, os.getpid()
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_run, args=(self._loop,), name="agym-adapters", daemon=True
-                )
-                self._thread.start()
+                self._thread = LoopThread("agym-adapters")
             self._users += 1
-            return self._loop
-
-    def is_here(self) -> bool:
-        """Whether this is the loop's thread, so that the caller is inside an environment's step."""
-        return self._thread is threading.current_thread()
+            return self._thread
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users or self._loop is None:
+            if self._users or self._thread is None:
                 return
-            loop, thread = self._loop, self._thread
-            self._loop = self._thread = None
-        loop.call_soon_threadsafe(loop.stop)
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread, self._thread = self._thread, None
+        thread.close()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
-_shared = _SharedLoop()
+_shared = _SharedThread()
 
 
 class OwnRandom:
@@ -318,9 +288,7 @@ def task_index(options: Mapping[str, Any] | None, num_tasks: int) -> int | None:
     if index is None:
         return None
     if not is_integer(index) or not 0 <= index < num_tasks:
-        raise UsageError(
-            f"options['task']={index!r} must be an integer from 0 to {num_tasks - 1}, or None"
-        )
+        raise UsageError(f"options['task']={index!r} must be an integer from 0 to {num_tasks - 1}")
     return int(index)
 
 

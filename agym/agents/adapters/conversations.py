@@ -79,9 +79,7 @@ class Text:
             turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
             _, turn, text = self._apply([*turns, *as_chat(observation)], False).partition(TURN)
             if not turn:
-                raise UsageError(
-                    "the tokenizer's chat template drops the model's turns: use another template"
-                )
+                raise UsageError("the chat template drops the model's turns: use another one")
             if after == self.tokenizer.eos_token_id:
                 text = text.removeprefix(self.tokenizer.eos_token)
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]

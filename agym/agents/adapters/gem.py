@@ -31,7 +31,7 @@ from agym.agents.adapters.common import (
 from agym.api.options.environments import EnvLike
 from agym.core._system.extras import require
 from agym.core.hosts.async_env import AnySpace
-from agym.core.protocol.typing import Array
+from agym.core.protocol.typing import Array, Options, Result, Start
 from agym.errors import UsageError, UsageTypeError
 
 gem: Any = require("gem", "gem")
@@ -114,15 +114,13 @@ class GemEnv(gymnasium.Env[str, str]):
         if isinstance(self.gem_env.unwrapped, multiagent.MultiAgentEnv):
             raise UsageError(f"{spec.id} has several agents, which agym's API doesn't support")
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         super().reset(seed=seed)
         with self._random:
             observation, info = self.gem_env.reset(seed=seed)
         return observation, info
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> Result:
         with self._random:
             observation, reward, terminated, truncated, info = self.gem_env.step(action)
         return observation, float(reward), bool(terminated), bool(truncated), info
@@ -171,7 +169,7 @@ class Env(gem.Env):
         self._seat = Seat(env, options, parse)
         self._seed = seed
 
-    def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, seed: int | None = None) -> Start:
         """Start an episode."""
         if seed is None:
             seed, self._seed = self._seed, None

@@ -33,6 +33,7 @@ from agym.agents.adapters.common import (
 from agym.api.options.environments import EnvLike
 from agym.core._system.extras import require
 from agym.core.hosts.async_env import AnySpace
+from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError, UsageTypeError
 
 skyrl_gym: Any = require("skyrl_gym", "skyrl-gym")
@@ -103,9 +104,7 @@ class SkyRLEnv(gymnasium.Env[Chat, str]):
         self._env_kwargs = env_kwargs
         self._env: Any = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Chat, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         super().reset(seed=seed)
         task = task_index(options, len(self._tasks))
         if task is None:
@@ -118,7 +117,7 @@ class SkyRLEnv(gymnasium.Env[Chat, str]):
         observation, metadata = self._env.init(prompt)
         return observation, {**(metadata or {}), "task": task}
 
-    def step(self, action: str) -> tuple[Chat, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> Result:
         output = self._env.step(action)
         info = dict(output["metadata"] or {})
         if output.get("postprocessed_action") is not None:

@@ -12,7 +12,7 @@ Example:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -29,16 +29,18 @@ from agym.agents.adapters.common import (
     find_spec,
 )
 from agym.api.options.environments import EnvLike
+from agym.api.run import run_now
 from agym.core._system.extras import require
 from agym.core.hosts.async_env import AnySpace
 from agym.core.protocol.arguments import check_count
+from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError
+from agym.rollouts.calling import is_coroutine_function
 
 textarena: Any = require("textarena", "textarena")
 registration: Any = require("textarena.envs.registration", "textarena")
 
 Opponent = Callable[[int, Any], str | Awaitable[str]]
-Result = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 def factory(
@@ -93,143 +95,95 @@ def factory(
         raise UsageError(f"seat={seat} must be one of the {players} players, counted from 0")
     if players > 1 and opponent is None:
         raise UsageError(f"players={players} needs an opponent, which plays the other seats")
-    game = partial(_Game, spec, players, seat, own_random, env_kwargs)
-    if opponent is not None and _is_coroutine(opponent):
-        return partial(CoroutineGame, game, opponent)
-    return partial(Game, game, opponent)
-
-
-def _is_coroutine(function: Any) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 -- an object with a coroutine __call__
-    )
-
-
-class _Game:
-    """The game, which both kinds of environments share."""
-
-    def __init__(
-        self, spec: Any, players: int, seat: int, own_random: bool, env_kwargs: Mapping[str, Any]
-    ) -> None:
-        self.players = players
-        self.seat = seat
-        self.random = OwnRandom() if own_random else nullcontext()
-        # A worker process may not have the ids that the caller's script registered.
-        registration.ENV_REGISTRY.setdefault(spec.id, spec)
-        with self.random:
-            self.env = textarena.make(spec.id, **env_kwargs)
-        self.name = spec.id
-
-    def reset(
-        self, seed: int | None
-    ) -> Generator[tuple[int, Any], str, tuple[Any, dict[str, Any]]]:
-        """Start a game; yield the turns of other players, and receive their actions."""
-        with self.random:
-            self.env.reset(num_players=self.players, seed=seed)
-        observation, over = yield from self._others()
-        if over:
-            raise RuntimeError(f"{self.name}: the game ended before player {self.seat} had a turn")
-        return observation, {}
-
-    def step(self, action: str) -> Generator[tuple[int, Any], str, Result]:
-        """Move; yield the turns of other players, and receive their actions."""
-        with self.random:
-            over, info = self.env.step(action=action)
-        if over:
-            observation = self._last()
-        else:
-            observation, over = yield from self._others()
-        info, reward = dict(info), 0.0
-        if over:
-            rewards, game = self.env.close()
-            reward = float(rewards[self.seat])
-            info |= {
-                "rewards": [float(rewards[player]) for player in sorted(rewards)],
-                "game": game[self.seat],
-            }
-        return observation, reward, bool(over), False, info
-
-    def _others(self) -> Generator[tuple[int, Any], str, tuple[Any, bool]]:
-        """Play until it is this seat's turn; return its observation, and whether the game ended."""
-        while True:
-            with self.random:
-                player, observation = self.env.get_observation()
-            if player == self.seat:
-                return observation, False
-            action = yield player, observation
-            with self.random:
-                over, _ = self.env.step(action=action)
-            if over:
-                return self._last(), True
-
-    def _last(self) -> Any:
-        """Return this player's observation of a game that is over."""
-        with self.random:
-            self.env.state.current_player_id = self.seat  # harmless, as there are no more moves
-            return self.env.get_observation()[1]
-
-
-class Game(gymnasium.Env[Any, str]):
-    """A seat in a game; made by :func:`factory`."""
-
-    def __init__(self, make: Callable[[], _Game], opponent: Opponent | None) -> None:
-        self.observation_space = AnySpace()
-        self.action_space = AnySpace()
-        self._game = make()
-        self._opponent = opponent
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        result: tuple[Any, dict[str, Any]] = self._play(self._game.reset(seed))
-        return result
-
-    def step(self, action: str) -> Result:
-        result: Result = self._play(self._game.step(action))
-        return result
-
-    def _play(self, turns: Generator[tuple[int, Any], Any, Any]) -> Any:
-        action = None
-        while True:
-            try:
-                player, observation = turns.send(action)
-            except StopIteration as end:
-                return end.value
-            assert self._opponent is not None
-            action = self._opponent(player, observation)
+    game = partial(CoroutineGame, spec, players, seat, opponent, own_random, env_kwargs)
+    return game if is_coroutine_function(opponent) else partial(Game, game)
 
 
 class CoroutineGame:
     """A seat in a game with a coroutine as the opponent; made by :func:`factory`."""
 
-    def __init__(self, make: Callable[[], _Game], opponent: Opponent) -> None:
-        self._game = make()
+    def __init__(
+        self,
+        spec: Any,
+        players: int,
+        seat: int,
+        opponent: Opponent | None,
+        own_random: bool,
+        env_kwargs: Mapping[str, Any],
+    ) -> None:
+        self._players = players
+        self._seat = seat
         self._opponent: Any = opponent
+        self._random = OwnRandom() if own_random else nullcontext()
+        # A worker process may not have the ids that the caller's script registered.
+        registration.ENV_REGISTRY.setdefault(spec.id, spec)
+        with self._random:
+            self._env = textarena.make(spec.id, **env_kwargs)
+        self._name = spec.id
 
-    async def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start a game."""
-        result: tuple[Any, dict[str, Any]] = await self._play(self._game.reset(seed))
-        return result
+    async def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
+        """Start a game, and wait for the moves of players before this one."""
+        with self._random:
+            self._env.reset(num_players=self._players, seed=seed)
+        observation, over = await self._others()
+        if over:
+            raise RuntimeError(f"{self._name} ended before player {self._seat} had a turn")
+        return observation, {}
 
     async def step(self, action: str) -> Result:
         """Move, and wait for the other players' moves."""
-        result: Result = await self._play(self._game.step(action))
-        return result
+        with self._random:
+            over, info = self._env.step(action=action)
+        observation, over = (self._last(), True) if over else await self._others()
+        info, reward = dict(info), 0.0
+        if over:
+            rewards, game = self._env.close()
+            reward = float(rewards[self._seat])
+            info |= {
+                "rewards": [float(rewards[player]) for player in sorted(rewards)],
+                "game": game[self._seat],
+            }
+        return observation, reward, bool(over), False, info
 
     async def close(self) -> None:
         """Do nothing: a game has nothing to close."""
 
-    async def _play(self, turns: Generator[tuple[int, Any], Any, Any]) -> Any:
-        action = None
-        while True:
-            try:
-                player, observation = turns.send(action)
-            except StopIteration as end:
-                return end.value
-            action = await self._opponent(player, observation)
+    async def _others(self) -> tuple[Any, bool]:
+        """Play until it is this seat's turn; return its observation, and whether the game ended."""
+        over = False
+        while not over:
+            with self._random:
+                player, observation = self._env.get_observation()
+            if player == self._seat:
+                return observation, False
+            action = self._opponent(player, observation)
+            if inspect.isawaitable(action):
+                action = await action
+            with self._random:
+                over, _ = self._env.step(action=action)
+        return self._last(), True
+
+    def _last(self) -> Any:
+        """Return this player's observation of a game that is over."""
+        with self._random:
+            self._env.state.current_player_id = self._seat  # harmless: there are no more moves
+            return self._env.get_observation()[1]
+
+
+class Game(gymnasium.Env[Any, str]):
+    """A seat in a game whose opponent is a plain function; made by :func:`factory`."""
+
+    def __init__(self, make: Callable[[], CoroutineGame]) -> None:
+        self.observation_space = AnySpace()
+        self.action_space = AnySpace()
+        self._game = make()
+
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
+        super().reset(seed=seed)
+        return run_now(self._game.reset(seed=seed))
+
+    def step(self, action: str) -> Result:
+        return run_now(self._game.step(action))
 
 
 class Env(textarena.Env):

@@ -33,6 +33,7 @@ import inspect
 import typing
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from agym import Envs, make
@@ -181,14 +182,14 @@ def environment_class(
         if not tool.__doc__:
             raise UsageError(f"the tool {tool.__name__!r} needs a docstring for the model")
         methods[tool.__name__] = _as_method(tool)
+    if callable(env) and not isinstance(env, type):
+        methods["_env"] = staticmethod(env)
     attributes: dict[str, Any] = {
         "_env": env,
         "_options": options,
         "_made": weakref.WeakSet(),
         "__doc__": None,
     }
-    if not isinstance(env, type):
-        attributes["_env"] = staticmethod(env) if callable(env) else env
     return type(name, (Environment,), {**attributes, **methods})
 
 
@@ -278,8 +279,8 @@ def rollout_func(
     max_turns = check_count("max_turns", max_turns)
     if not callable(seed):
         seed = check_count("seed", seed, least=0)
-    generate = generate_as_trainer if generate is None else generate
-    return Rollouts(env, options, max_turns, parse, seed, generate)
+    options = {"autoreset": "disabled", "output": "list", **options}
+    return Rollouts(env, options, max_turns, parse, seed, generate or generate_as_trainer)
 
 
 def generate_as_trainer(
@@ -293,26 +294,18 @@ def generate_as_trainer(
     return ids, logprobs
 
 
+@dataclass(eq=False)
 class Rollouts:
     """Plays the completions of a batch; made by :func:`rollout_func`."""
 
-    def __init__(
-        self,
-        env: EnvLike,
-        options: dict[str, Any],
-        max_turns: int,
-        parse: Callable[[str], Any] | None,
-        seed: int | Callable[[Prompt], int],
-        generate: Generate,
-    ) -> None:
-        self._env = env
-        self._options = {"autoreset": "disabled", "output": "list", **options}
-        self._max_turns = max_turns
-        self._parse = parse
-        self._seed = seed
-        self._generate = generate
-        self._envs: Envs | None = None
-        self._tasks = 0  # number of tasks so far
+    _env: EnvLike
+    _options: dict[str, Any]
+    _max_turns: int
+    _parse: Callable[[str], Any] | None
+    _seed: int | Callable[[Prompt], int]
+    _generate: Generate
+    _envs: Envs | None = None
+    _tasks: int = 0  # number of tasks so far
 
     def __call__(self, prompts: list[Prompt], trainer: Any) -> dict[str, list[Any] | None]:
         """Play one conversation for each prompt."""

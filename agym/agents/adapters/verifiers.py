@@ -20,11 +20,12 @@ from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 from agym import make_async
-from agym.agents.adapters.asked_model import Asked, AskedModel, as_message
+from agym.agents.adapters.asked_model import AskedModel, as_message
 from agym.agents.adapters.common import as_text, check_env_options, task_index
 from agym.api.options.environments import EnvLike
 from agym.core._system.extras import require
 from agym.core.protocol.arguments import is_integer, parse_seeds
+from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError, UsageTypeError
 
 vf: Any = require("verifiers.v1", "verifiers")
@@ -36,7 +37,7 @@ class EpisodeData(vf.TaskData):
     """The data that starts an episode."""
 
     seed: int | None = None
-    options: dict[str, Any] | None = None
+    options: Options | None = None
 
 
 class EpisodeTask(vf.Task[EpisodeData]):
@@ -91,13 +92,8 @@ class Play(vf.Env[PlayConfig]):
                     steps += 1
         trace = interaction.trace
         trace.record_reward("env_return", total)
-        trace.record_metrics(
-            {
-                "env_steps": float(steps),
-                "env_terminated": float(terminated),
-                "env_truncated": float(truncated),
-            }
-        )
+        metrics = {"steps": steps, "terminated": terminated, "truncated": truncated}
+        trace.record_metrics({f"env_{name}": float(value) for name, value in metrics.items()})
 
 
 class TalkConfig(vf.HarnessConfig):
@@ -196,10 +192,7 @@ def classes(
     if not starts:
         raise UsageError("tasks is empty: pass at least one seed")
     options = {"autoreset": "disabled", "output": "list", **options}
-    player = {
-        "source": (env, options),
-        "parse": None if parse is None else staticmethod(parse),
-    }
+    player = {"source": (env, options), "parse": None if parse is None else staticmethod(parse)}
     return Classes(
         type("Taskset", (Episodes,), {"tasks": starts, "prompt": system_prompt}),
         type("Env", (Play,), player),
@@ -261,12 +254,10 @@ class RolloutEnv:
         self._tasks = list(self._env.taskset)
         self._random = random.Random()
         self._model = AskedModel()
-        self._rollout: asyncio.Task[Any] | None = None
-        self._asked: Asked | None = None
+        self._rollout: Any = None  # the task of the rollout, and the request to answer next
+        self._asked: Any = None
 
-    async def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    async def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         """Start a rollout, and wait for its first request."""
         await self.close()
         if seed is not None:
@@ -280,17 +271,13 @@ class RolloutEnv:
             raise RuntimeError(f"task {index} sent no request to the model: {self._failure()}")
         return self._messages(), {"task": index, "tools": self._tools()}
 
-    async def step(
-        self, action: Any
-    ) -> tuple[list[dict[str, Any]], float, bool, bool, dict[str, Any]]:
+    async def step(self, action: Any) -> Result:
         """Answer the request, and wait for the next one, or for the score."""
-        assert self._asked is not None
         if not self._asked.answer.done():  # the agent may have given up at its own deadline
             self._asked.answer.set_result(as_message(action))
         messages = self._messages()
         if await self._next():
             return self._messages(), 0.0, False, False, {"tools": self._tools()}
-        assert self._rollout is not None
         episode = self._rollout.result()
         if not episode.ok:
             raise RuntimeError(f"the rollout failed in verifiers: {self._failure()}")
@@ -317,27 +304,21 @@ class RolloutEnv:
 
     async def _next(self) -> bool:
         """Wait for a request; return whether one arrived before the end of the rollout."""
-        assert self._rollout is not None
         asked = asyncio.create_task(self._model.next())
         try:
             await asyncio.wait([asked, self._rollout], return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
+            self._asked = asked.result() if asked.done() else None
+        finally:
             asked.cancel()
-            raise
-        self._asked = asked.result() if asked.done() else None
-        asked.cancel()
         return self._asked is not None
 
     def _messages(self) -> list[dict[str, Any]]:
-        assert self._asked is not None
         return list(self._asked.body["messages"])
 
     def _tools(self) -> list[dict[str, Any]]:
-        assert self._asked is not None
         return list(self._asked.body.get("tools") or [])
 
     def _failure(self) -> str:
-        assert self._rollout is not None
         episode = self._rollout.result()
         errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
         return errors[-1].message if errors else "it ended"
@@ -371,17 +352,10 @@ def register(taskset_id: str, env: EnvLike, **options: Any) -> None:
         raise UsageTypeError(f"taskset_id={taskset_id!r} must be a string")
     name = taskset_id.replace("-", "_").lower()
     if not name.isidentifier():
-        raise UsageError(
-            f"taskset_id={taskset_id!r} must be a name with letters, digits and dashes"
-        )
+        raise UsageError(f"taskset_id={taskset_id!r} must be a name of letters, digits and dashes")
     if name in sys.modules:
         raise UsageError(f"taskset_id={taskset_id!r}: there is already a module {name!r}")
     module = ModuleType(name, f"Made by agym.adapters.verifiers.register({taskset_id!r}, ...).")
-    exported = classes(env, **options)
-    vars(module).update(
-        Taskset=exported.taskset,
-        Env=exported.env,
-        Harness=exported.harness,
-        __all__=["Taskset", "Env", "Harness"],
-    )
+    exported = {each.__name__: each for each in classes(env, **options)}
+    vars(module).update(exported, __all__=list(exported))
     sys.modules[name] = module

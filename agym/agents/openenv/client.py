@@ -11,22 +11,17 @@ from gymnasium import Space
 from gymnasium.spaces import Dict
 
 from agym.agents.openenv.client_server import Server, base_url
-from agym.agents.openenv.client_session import WebSocketSession
-from agym.agents.openenv.client_types import (
-    Typed,
-    action_writer,
-    as_element,
-    observation_reader,
-)
-from agym.agents.openenv.http_session import HTTPSession, ask_for_schema
+from agym.agents.openenv.client_session import HTTPSession, WebSocketSession, ask_for_schema
+from agym.agents.openenv.client_types import Typed, action_writer, as_element, observation_reader
 from agym.agents.openenv.space_schema import KEYWORD, build_space
 from agym.agents.openenv.wire import VALUE
 from agym.core._system.extras import require
 from agym.core.hosts.async_env import AnySpace
+from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError, UsageTypeError
 
 # What a server may call that an episode was cut off; the second is of Gymnasium's old wrapper.
-TRUNCATED, OLD_TRUNCATED = "truncated", "TimeLimit.truncated"
+TRUNCATED = ("truncated", "TimeLimit.truncated")
 # The maximum number of bytes of a message, as in OpenEnv's client: pictures and pages are large.
 MAX_SIZE = 100 * 2**20
 
@@ -208,16 +203,16 @@ class RemoteEnv:
         self._session = HTTPSession(server) if stateless else WebSocketSession(server)
         self._read = observation_reader(observation)
         self._served = served
-        self._write = action_writer(action) if served is None or action is not None else _unchanged
+        self._write = action_writer(action)
+        if served is not None and action is None:
+            self._write = lambda action: action
         # What a function or type of the caller's returns is the observation.
         self._space = None if callable(observation) else observation_space
         self.observation_space = AnySpace() if observation_space is None else observation_space
         self.action_space = AnySpace() if action_space is None else action_space
         self.metadata: dict[str, Any] = {"render_modes": []}
 
-    async def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    async def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
         """Begin an episode; the server is given the seed, if there is one, and the options.
 
         Raises:
@@ -231,7 +226,7 @@ class RemoteEnv:
         observation, _, _, _, info = self._result("reset", await self._session.reset(data))
         return observation, info
 
-    async def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    async def step(self, action: Any) -> Result:
         """Take a step in the session.
 
         Raises:
@@ -255,9 +250,7 @@ class RemoteEnv:
         """End the session."""
         await self._session.close()
 
-    def _result(
-        self, operation: str, data: dict[str, Any]
-    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _result(self, operation: str, data: dict[str, Any]) -> Result:
         """Convert the data of an answer to the result of ``step``."""
         try:
             info = dict(data.get("metadata") or {})
@@ -275,11 +268,8 @@ class RemoteEnv:
         except UsageError:
             raise  # what the caller's types or spaces say does not fit
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._server.error(
-                operation,
-                "BAD_ANSWER",
-                f"the answer to {operation} is wrong: {type(error).__name__}: {error}",
-            ) from error
+            text = f"the answer to {operation} is wrong: {type(error).__name__}: {error}"
+            raise self._server.error(operation, "BAD_ANSWER", text) from error
         return observation, reward, done and not truncated, truncated, info
 
     def _unwrapped(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -292,14 +282,6 @@ class RemoteEnv:
         return {**data, "observation": fields[VALUE]}
 
 
-def _unchanged(action: Any) -> Any:
-    return action
-
-
 def _is_truncated(data: dict[str, Any], info: dict[str, Any]) -> bool:
-    for place in (data, info, data["observation"]):
-        if isinstance(place, dict) and (
-            place.get(TRUNCATED) is True or place.get(OLD_TRUNCATED) is True
-        ):
-            return True
-    return False
+    places = [place for place in (data, info, data["observation"]) if isinstance(place, dict)]
+    return any(place.get(name) is True for place in places for name in TRUNCATED)

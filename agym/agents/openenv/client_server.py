@@ -10,15 +10,18 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from agym.agents.openenv.wire import PATH, Code
 from agym.errors import RemoteError, UsageError
 
-OK = 200
+T = TypeVar("T")
+
+OK, NOT_FOUND = 200, 404
 # HTTP statuses of a server that is full, of a gateway whose server is not up yet, and of a token
 # that was refused.
 FULL, NOT_YET, UNAUTHORIZED = (429, 503), (502, 504), (401, 403)
@@ -30,6 +33,20 @@ SHOWN = 200
 FIRST_PAUSE, MAX_PAUSE = 0.05, 2.0
 # No further attempt is made with less time than this, in seconds.
 MIN_ATTEMPT = 0.02
+
+
+class Refused(Exception):
+    """The server answered with an HTTP status instead."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class WrongProtocol(Exception):
+    """What the server sends is not HTTP, not the WebSocket protocol, or too large."""
 
 
 class Attempts:
@@ -85,8 +102,8 @@ class SessionLimit:
         """Whether an environment waits for a session."""
         return bool(self._waiting)
 
-    async def acquire(self, timeout: float) -> Place:
-        """Wait for a place.
+    async def acquire(self, timeout: float) -> None:
+        """Wait for the right to one session.
 
         Raises:
             TimeoutError: None became free in time.
@@ -94,13 +111,12 @@ class SessionLimit:
         with self._lock:
             if self._open < self.most and not self._waiting:
                 self._open += 1
-                return Place(self)
+                return
             place = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
         try:
             async with asyncio.timeout(timeout):
                 await place
-            return Place(self)
         except BaseException:
             with self._lock:
                 waits = place in self._waiting
@@ -111,7 +127,7 @@ class SessionLimit:
             raise
 
     def release(self) -> None:
-        """Hand a place to the environment that waits longest; :meth:`Place.release` calls it."""
+        """Hand the right to a session to the environment that waits longest."""
         while True:
             with self._lock:
                 if not self._waiting:
@@ -125,38 +141,13 @@ class SessionLimit:
             return
 
 
-class Place:
-    """The right to one session."""
-
-    def __init__(self, limit: SessionLimit | None = None) -> None:
-        """Store the limit, ``None`` where there is none."""
-        self._limit = limit
-
-    def release(self) -> None:
-        """Give the place back. Idempotent."""
-        limit, self._limit = self._limit, None
-        if limit is not None:
-            limit.release()
-
-
 def _hand_over(place: asyncio.Future[None]) -> None:
     if not place.done():
         place.set_result(None)
 
 
+# By process, since a forked one has sessions of its own, and by address.
 _LIMITS: dict[tuple[int, str], SessionLimit] = {}
-
-
-def session_limit(url: str, most: int | None) -> SessionLimit | None:
-    """Return the limit that the environments of this process share, or ``None``.
-
-    A process that was forked has sessions of its own.
-    """
-    if most is None:
-        return None
-    limit = _LIMITS.setdefault((os.getpid(), url), SessionLimit(most))
-    limit.most = most
-    return limit
 
 
 @dataclass(frozen=True)
@@ -177,8 +168,49 @@ class Server:
 
     @property
     def limit(self) -> SessionLimit | None:
-        """What the environments of this process share."""
-        return session_limit(self.url, self.max_sessions)
+        """The limit that the environments of this process share, or ``None``."""
+        if self.max_sessions is None:
+            return None
+        limit = _LIMITS.setdefault((os.getpid(), self.url), SessionLimit(self.max_sessions))
+        limit.most = self.max_sessions
+        return limit
+
+    async def connect(
+        self, once: Callable[[], Awaitable[T]], path: str, attempts: Attempts, silent: str
+    ) -> T:
+        """Connect, again and again while that can help.
+
+        Args:
+            once: Connects once; it may raise ``Refused``, ``WrongProtocol`` or an ``OSError``.
+            path: The path at the server, for messages.
+            attempts: The time for it.
+            silent: What the server does if it does not answer, for the message.
+
+        Raises:
+            RemoteError: The server cannot be reached, is full, or is no OpenEnv server.
+        """
+        problem: RemoteError | None = None
+        while True:
+            delay = None
+            try:
+                async with asyncio.timeout(attempts.remaining):
+                    return await once()
+            except Refused as refused:
+                problem = self.refusal(refused.status, refused.body, path)
+                if refused.status in FULL:
+                    delay, problem = retry_after(refused.headers), self.full(str(refused))
+                elif refused.status not in NOT_YET:
+                    raise problem from None
+            except WrongProtocol as error:
+                raise self.not_openenv(error) from None
+            except NOT_RETRYABLE as error:
+                raise self.unreachable(error) from error
+            except TimeoutError:
+                problem = problem or self.unreachable(silent)
+            except OSError as error:
+                problem = self.unreachable(error)
+            if not await attempts.pause(delay):
+                raise problem
 
     def error(
         self, operation: str, code: str, text: str, session: int | None = None
@@ -191,49 +223,42 @@ class Server:
 
     def refusal(self, status: int, body: bytes, path: str) -> RemoteError:
         """Make the error of an HTTP status that no further attempt can change."""
-        excerpt = body[:SHOWN].decode(errors="replace")
         if status in UNAUTHORIZED:
             sent = "authorization" in {name.lower() for name in self.headers}
-            text = "its token was refused" if sent else "no token was sent"
-            return self.error(
-                "connect",
-                "REFUSED",
-                f"it refuses {path} with HTTP status {status}, and {text}: pass the server's token,"
-                " agym.openenv(url, token=...), and check the path of the address",
+            token = "its token was refused" if sent else "no token was sent"
+            text = (
+                f"it refuses {path} with HTTP status {status}, and {token}: pass the server's"
+                " token, agym.openenv(url, token=...), and check the path of the address"
             )
-        return self.error(
-            "connect",
-            "BAD_ANSWER",
+            return self.error("connect", "REFUSED", text)
+        excerpt = body[:SHOWN].decode(errors="replace")
+        text = (
             f"it answers {path} with HTTP status {status} {excerpt!r}, as no OpenEnv server does:"
-            " check the address, and pass protocol='http' for a server without WebSocket",
+            " check the address, and pass protocol='http' for a server without WebSocket"
         )
+        return self.error("connect", "BAD_ANSWER", text)
 
     def not_openenv(self, reason: object) -> RemoteError:
         """Make the error of a server that speaks another protocol."""
-        return self.error(
-            "connect",
-            "BAD_ANSWER",
-            f"it is no OpenEnv server: {reason}; check the address and the port",
-        )
+        text = f"it is no OpenEnv server: {reason}; check the address and the port"
+        return self.error("connect", "BAD_ANSWER", text)
 
     def unreachable(self, reason: object) -> RemoteError:
         """Make the error of a server that cannot be reached."""
-        return self.error(
-            "connect",
-            "UNREACHABLE",
+        text = (
             f"no connection within connect_timeout={self.connect_timeout:g} s: {reason}; start the"
-            " server, or check the address and the port",
+            " server, or check the address and the port"
         )
+        return self.error("connect", "UNREACHABLE", text)
 
     def full(self, reason: str) -> RemoteError:
         """Make the error of a server that had no session for us in time."""
-        return self.error(
-            "connect",
-            Code.CAPACITY_REACHED,
+        text = (
             f"the server is full ({reason}), and had no session within"
             f" connect_timeout={self.connect_timeout:g} s: make fewer environments, pass"
-            " max_sessions= so that they take turns, or allow the server more sessions",
+            " max_sessions= so that they take turns, or allow the server more sessions"
         )
+        return self.error("connect", Code.CAPACITY_REACHED, text)
 
 
 @cache
@@ -260,9 +285,7 @@ def base_url(url: str) -> str:
     if scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise UsageError(f"url={url!r} must be the address of an OpenEnv server, {example}")
     if parts.query or parts.fragment or parts.username is not None:
-        raise UsageError(
-            f"url={url!r} must have no '?', '#' or user name: pass token= or headers= instead"
-        )
+        raise UsageError(f"url={url!r} must have no '?', '#' or user name: pass token= or headers=")
     path = parts.path.rstrip("/").removesuffix(PATH)
     return f"{scheme}://{parts.netloc}{path}"
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from agym.agents.openenv.client_server import tls_context
+from agym.agents.openenv.client_server import SHOWN, Refused, WrongProtocol, tls_context
 from agym.core._system.extras import require
 from agym.errors import BusyError
 
@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 CONTINUATION, TEXT, BINARY = 0, 1, 2
 # Seconds that a server may take to answer the closing of a connection.
 CLOSING_TIME = 1.0
-# What is shown of a message that is no answer.
-SHOWN = 200
-
-
-class Refused(Exception):
-    """The server answered the opening of a connection with an HTTP status instead."""
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        super().__init__(f"HTTP status {status}")
-        self.status = status
-        self.headers = headers
-        self.body = body
 
 
 class Broken(Exception):
@@ -52,10 +40,6 @@ class Broken(Exception):
     def __init__(self, text: str, message: str | bytes | None = None) -> None:
         super().__init__(text)
         self.message = message
-
-
-class NotWebSocket(Exception):
-    """What the server sends is not the WebSocket protocol."""
 
 
 class Connection(asyncio.Protocol):
@@ -79,19 +63,14 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(
-        cls,
-        url: str,
-        *,
-        headers: Mapping[str, str],
-        subprotocols: Sequence[str],
-        max_size: int,
+        cls, url: str, *, headers: Mapping[str, str], subprotocols: Sequence[str], max_size: int
     ) -> Connection:
         """Open a connection; the caller limits the time.
 
         Raises:
             OSError: No connection to the server.
             Refused: The server answered with another HTTP status.
-            NotWebSocket: The server does not speak the protocol.
+            WrongProtocol: The server does not speak the protocol.
         """
         client = require("websockets.client", "openenv")
         protocol: ClientProtocol = client.ClientProtocol(
@@ -132,12 +111,6 @@ class Connection(asyncio.Protocol):
         """The subprotocol on which both sides agreed."""
         return self._protocol.subprotocol
 
-    @property
-    def local_port(self) -> int | None:
-        """The port on this side, which a server's log may show."""
-        name = self._transport.get_extra_info("sockname") if self._transport else None
-        return name[1] if isinstance(name, tuple) else None
-
     async def ask(self, question: str | bytes, timeout: float | None) -> str | bytes:
         """Send a message, and return the next one of the server.
 
@@ -155,10 +128,7 @@ class Connection(asyncio.Protocol):
         self._answer = answer = self._loop.create_future()
         timer = None if timeout is None else self._loop.call_later(timeout, _expire, answer)
         try:
-            if isinstance(question, str):
-                self._protocol.send_text(question.encode())
-            else:
-                self._protocol.send_binary(question)
+            self._send(question)
             self._flush()
             message: str | bytes = await answer
             return message
@@ -184,16 +154,12 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         self._report_closed()
 
-    def close(self, last: str | bytes | None = None) -> None:
+    def close(self, last: str | bytes) -> None:
         """End the connection in order, after a last message, without waiting for it."""
         if self._broken:
             return
         self._broken = "it was closed"
-        if last is not None:
-            if isinstance(last, str):
-                self._protocol.send_text(last.encode())
-            else:
-                self._protocol.send_binary(last)
+        self._send(last)
         self._protocol.send_close(1000)
         self._flush()
         self._end_soon()
@@ -252,12 +218,12 @@ class Connection(asyncio.Protocol):
             if error is None:
                 self._opening.set_result(None)
             elif response.status_code == 101:
-                self._opening.set_exception(NotWebSocket(str(error)))
+                self._opening.set_exception(WrongProtocol(str(error)))
             else:
                 status, body = response.status_code, bytes(response.body or b"")
                 self._opening.set_exception(Refused(status, response.headers, body))
         elif error is not None:
-            self._opening.set_exception(NotWebSocket(str(error)))
+            self._opening.set_exception(WrongProtocol(str(error)))
 
     def _receive(self, frame: Any) -> None:
         """Take a frame of data, which completes a message or is a part of one."""
@@ -282,6 +248,12 @@ class Connection(asyncio.Protocol):
             self._end_soon()
         else:
             self._answer.set_result(message)
+
+    def _send(self, message: str | bytes) -> None:
+        if isinstance(message, str):
+            self._protocol.send_text(message.encode())
+        else:
+            self._protocol.send_binary(message)
 
     def _flush(self) -> None:
         assert self._transport is not None

@@ -51,7 +51,7 @@ def to_json(value: Any) -> Any:
         finite = kind == "f" and np.isfinite(value).all()
         return plain if kind in "biuU" or finite else to_json(plain)
     if isinstance(value, dict):
-        return {_key(key): to_json(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, spaces.GraphInstance):
         return {name: to_json(item) for name, item in value._asdict().items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -63,10 +63,6 @@ def to_json(value: Any) -> Any:
 
 def _word(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else str(key)
 
 
 def from_json(space: Space[Any], value: Any, name: str = "value") -> Any:
@@ -159,14 +155,11 @@ def _array(space: Space[Any], value: Any, name: str) -> Any:
     if array.shape != space.shape and not (array.size == 0 and 0 in (space.shape or ())):
         raise _wrong(name, value, wanted)
     dtype = np.dtype(space.dtype)
-    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
-        fits = array.dtype.kind in "iu" and dtype.kind in "iu"
-        fits = fits and bool((array.astype(dtype) == array).all())
+    if array.size:
+        fits = np.can_cast(array.dtype, dtype, "same_kind")
+        if array.dtype.kind in "iu" and dtype.kind in "iu":
+            fits = bool((array.astype(dtype) == array).all())
         if not fits:
-            raise _wrong(name, value, wanted)
-    if array.dtype.kind in "iu" and dtype.kind in "iu" and array.size:
-        limits = np.iinfo(dtype)
-        if int(array.min()) < limits.min or int(array.max()) > limits.max:
             raise _wrong(name, value, wanted)
     with np.errstate(over="ignore"):
         return array.astype(dtype).reshape(space.shape)

@@ -8,7 +8,6 @@ objects. Nothing in it is executed, and a wrong description raises ``ValueError`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,9 +85,38 @@ def build_space(encoded: Any) -> Space[Any]:
 
 def _build(encoded: Any, depth: int) -> Space[Any]:
     ((kind, fields),) = encoded.items()
-    if kind not in _BUILDERS or not depth:
-        raise ValueError(f"{kind!r} is no space, or nested too deeply")
-    return _BUILDERS[kind](fields, depth - 1)
+    if not depth:
+        raise ValueError("a space is nested too deeply")
+    match kind:
+        case "Box":
+            return _box(fields)
+        case "Discrete":
+            n, start = int(fields["n"]), int(fields["start"])
+            return spaces.Discrete(n, start=start, dtype=np.dtype(fields["dtype"]).type)
+        case "MultiDiscrete":
+            dtype: Any = np.dtype(fields["dtype"])
+            nvec, start = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
+            return spaces.MultiDiscrete(nvec, dtype.type, start=start)
+        case "MultiBinary":
+            shape = _shape(fields)
+            return spaces.MultiBinary(shape[0] if fields["flat"] else list(shape))
+        case "Text":
+            least, most = int(fields["min_length"]), int(fields["max_length"])
+            return spaces.Text(most, min_length=least, charset=str(fields["characters"]))
+        case "Dict":
+            parts = {str(key): _build(part, depth - 1) for key, part in fields["spaces"]}
+            return spaces.Dict(parts)
+        case "Tuple":
+            return spaces.Tuple([_build(part, depth - 1) for part in fields["spaces"]])
+        case "OneOf":
+            return spaces.OneOf([_build(part, depth - 1) for part in fields["spaces"]])
+        case "Sequence":
+            feature = _build(fields["feature"], depth - 1)
+            return spaces.Sequence(feature, stack=bool(fields["stack"]))
+        case "Graph":
+            edge = None if fields["edge"] is None else _build(fields["edge"], depth - 1)
+            return spaces.Graph(_build(fields["node"], depth - 1), edge)
+    raise ValueError(f"{kind!r} is no space")
 
 
 def _numbers(bound: np.ndarray[Any, Any]) -> Any:
@@ -109,7 +137,7 @@ def _shape(fields: Any) -> tuple[int, ...]:
     return shape
 
 
-def _box(fields: Any, _: int) -> Space[Any]:
+def _box(fields: Any) -> Space[Any]:
     shape, dtype = _shape(fields), np.dtype(fields["dtype"])
     if dtype.kind not in "biuf":
         raise ValueError(f"a Box cannot have the dtype {dtype}")
@@ -122,49 +150,3 @@ def _box(fields: Any, _: int) -> Space[Any]:
         return np.array(numbers, dtype).reshape(shape)
 
     return spaces.Box(bound("low"), bound("high"), shape, dtype.type)
-
-
-def _multi_discrete(fields: Any, _: int) -> Space[Any]:
-    dtype = np.dtype(fields["dtype"])
-    nvec, start = np.array(fields["nvec"], dtype), np.array(fields["start"], dtype)
-    return spaces.MultiDiscrete(nvec, dtype.type, start=start)
-
-
-def _multi_binary(fields: Any, _: int) -> Space[Any]:
-    shape = _shape(fields)
-    return spaces.MultiBinary(shape[0] if fields["flat"] else list(shape))
-
-
-def _text(fields: Any, _: int) -> Space[Any]:
-    return spaces.Text(
-        int(fields["max_length"]),
-        min_length=int(fields["min_length"]),
-        charset=str(fields["characters"]),
-    )
-
-
-def _discrete(fields: Any, _: int) -> Space[Any]:
-    return spaces.Discrete(
-        int(fields["n"]), start=int(fields["start"]), dtype=np.dtype(fields["dtype"]).type
-    )
-
-
-_BUILDERS: dict[str, Callable[[Any, int], Space[Any]]] = {
-    "Box": _box,
-    "Discrete": _discrete,
-    "MultiDiscrete": _multi_discrete,
-    "MultiBinary": _multi_binary,
-    "Text": _text,
-    "Dict": lambda fields, depth: spaces.Dict(
-        {str(key): _build(part, depth) for key, part in fields["spaces"]}
-    ),
-    "Tuple": lambda fields, depth: spaces.Tuple([_build(p, depth) for p in fields["spaces"]]),
-    "OneOf": lambda fields, depth: spaces.OneOf([_build(p, depth) for p in fields["spaces"]]),
-    "Sequence": lambda fields, depth: spaces.Sequence(
-        _build(fields["feature"], depth), stack=bool(fields["stack"])
-    ),
-    "Graph": lambda fields, depth: spaces.Graph(
-        _build(fields["node"], depth),
-        None if fields["edge"] is None else _build(fields["edge"], depth),
-    ),
-}

@@ -91,12 +91,7 @@ class Episodes:
         # What failed was another session's step on the same worker, or an earlier attempt to reset.
         info = {key: value for key, value in info.items() if not isinstance(value, Fault)}
         self._running, self._steps = True, 0
-        return {
-            "observation": observation,
-            "reward": None,
-            "done": False,
-            METADATA: {"info": info},
-        }
+        return {"observation": observation, "reward": None, "done": False, METADATA: {"info": info}}
 
     async def step(self, fields: Any, *, native: bool) -> dict[str, Any]:
         """Step the environment; return the data of the answer.

@@ -1,7 +1,7 @@
 """The endpoints of a server: sessions at ``/ws``, and OpenEnv's requests over HTTP.
 
-Each HTTP request to ``/reset`` or ``/step`` uses a free environment for itself alone, as in
-OpenEnv's own server. Only a session has episodes.
+Imported only where Starlette is installed. Each HTTP request to ``/reset`` or ``/step`` uses a free
+environment for itself alone, as in OpenEnv's own server. Only a session has episodes.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from agym.agents.openenv.space_json import to_json
 from agym.agents.openenv.wire import BINARY, PATH, RETRY_AFTER, Code, check_depth
@@ -30,13 +38,7 @@ from agym.agents.serving.sessions import (
     not_sendable,
     with_sendable_info,
 )
-from agym.agents.serving.slots import SessionSlots
-from agym.core._system.extras import require
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection, Request
-    from starlette.responses import Response
-    from starlette.routing import Route
+from agym.agents.serving.slots import SessionSlot, SessionSlots
 
 # A path that needs no token.
 HEALTH = "/health"
@@ -91,47 +93,38 @@ class Endpoints:
         observation = object_schema(env.observation_space, "Observation")
         schema = {"action": action, "observation": observation, "state": STATE}
         schema["reset_observation"] = observation
-        self._requests: Any = require("starlette.requests", "serve")
-        self._responses: Any = require("starlette.responses", "serve")
-        exceptions = require("starlette.exceptions", "serve")
-        self._app = require("starlette.applications", "serve").Starlette(
+        self._app = Starlette(
             routes=[
-                self._constant(HEALTH, {"status": "healthy"}),
-                self._constant("/metadata", metadata),
-                self._constant("/schema", schema),
-                self._constant("/state", {"episode_id": None, "step_count": 0}),
-                self._route("/reset", "POST", self._reset),
-                self._route("/step", "POST", self._step),
-                self._route(PATH, "GET", self._upgrade_required),
+                constant(HEALTH, {"status": "healthy"}),
+                constant("/metadata", metadata),
+                constant("/schema", schema),
+                constant("/state", {"episode_id": None, "step_count": 0}),
+                Route("/reset", self._reset, methods=["POST"]),
+                Route("/step", self._step, methods=["POST"]),
+                Route(PATH, upgrade_required),
             ],
             exception_handlers={
-                ProtocolError: self._on_protocol_error,
-                exceptions.HTTPException: self._on_http_error,
-                TimeoutError: self._on_timeout,
+                ProtocolError: on_protocol_error,
+                HTTPException: on_http_error,
+                TimeoutError: on_timeout,
             },
         )
         self._app.router.redirect_slashes = False
 
-    async def __call__(
-        self,
-        scope: MutableMapping[str, Any],
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or serve a session."""
         socket = scope["type"] == "websocket"
-        connection: HTTPConnection = self._requests.HTTPConnection(scope)
         try:
-            refusal = self._refusal(connection)
+            refusal = self._refusal(HTTPConnection(scope))
             if refusal is None and socket and scope["path"] != PATH:
-                refusal = self._json({"detail": "Not Found"}, HTTPStatus.NOT_FOUND)
+                refusal = refuse("Not Found", HTTPStatus.NOT_FOUND)
             if refusal is not None:
                 await refusal(scope, receive, send)
             elif socket:
                 await self._serve_session(BINARY in scope["subprotocols"], receive, send)
             else:
                 await self._app(scope, receive, send)
-        except (self._requests.ClientDisconnect, OSError):
+        except (ClientDisconnect, OSError):
             pass
         except Exception as error:
             asyncio.get_running_loop().call_exception_handler(
@@ -165,13 +158,10 @@ class Endpoints:
         headers = connection.headers
         origin, host = headers.get("Origin"), headers.get("Host", "")
         if origin is not None and origin.lower().partition("://")[2] != host.lower():
-            return self._json(
-                {"detail": "pages of other sites have no access"}, HTTPStatus.FORBIDDEN
-            )
+            return refuse("pages of other sites have no access", HTTPStatus.FORBIDDEN)
         if self._token is None:
-            if not self._is_own_name(host):
-                return self._json({"detail": f"this is not {host}"}, HTTPStatus.FORBIDDEN)
-            return None
+            own = self._is_own_name(host)
+            return None if own else refuse(f"this is not {host}", HTTPStatus.FORBIDDEN)
         if connection.scope["path"] == HEALTH:
             return None
         scheme, _, token = headers.get("Authorization", "").partition(" ")
@@ -179,8 +169,8 @@ class Endpoints:
             token = connection.query_params.get("token", "")
         if hmac.compare_digest(token.strip().encode(errors="backslashreplace"), self._token):
             return None
-        return self._json(
-            {"detail": "wrong or no token: send the header `Authorization: Bearer TOKEN`"},
+        return refuse(
+            "wrong or no token: send the header `Authorization: Bearer TOKEN`",
             HTTPStatus.UNAUTHORIZED,
             {"WWW-Authenticate": "Bearer"},
         )
@@ -198,24 +188,36 @@ class Endpoints:
 
     # ---------------------------------------------------------------- sessions
 
-    async def _serve_session(
-        self, binary: bool, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Any]
-    ) -> None:
+    async def _serve_session(self, binary: bool, receive: Any, send: Send) -> None:
         await receive()  # that the client has connected
         await send({"type": "websocket.accept", "subprotocol": BINARY if binary else None})
         socket = Socket(send, binary=binary)
+        try:
+            with self._slot() as slot:
+                self.served += 1
+                session = Session(receive, socket, slot, self._limits)
+                self.sessions.add(session)
+                try:
+                    await session.run()
+                finally:
+                    self.sessions.discard(session)
+        except ProtocolError as full:
+            await socket.send_error(full)
+            await socket.close()
+
+    @contextmanager
+    def _slot(self) -> Iterator[SessionSlot]:
+        """Use a free environment.
+
+        Raises:
+            ProtocolError: There is none.
+        """
         slot = None if self._closing else self._slots.acquire()
         if slot is None:
-            await socket.send_error(self._full())
-            await socket.close()
-            return
-        self.served += 1
-        session = Session(receive, socket, slot, self._limits)
-        self.sessions.add(session)
+            raise self._full()
         try:
-            await session.run()
+            yield slot
         finally:
-            self.sessions.discard(session)
             self._slots.release(slot)
 
     def _full(self) -> ProtocolError:
@@ -231,22 +233,6 @@ class Endpoints:
         )
 
     # ---------------------------------------------------------------- single requests
-
-    def _route(
-        self, path: str, method: str, answer: Callable[[Request], Awaitable[Response]]
-    ) -> Route:
-        route: Route = require("starlette.routing", "serve").Route(path, answer, methods=[method])
-        return route
-
-    def _constant(self, path: str, value: dict[str, Any]) -> Route:
-        async def answer(_: Request) -> Response:
-            return self._json(value)
-
-        return self._route(path, "GET", answer)
-
-    async def _upgrade_required(self, _: Request) -> Response:
-        detail = {"detail": f"{PATH} is a WebSocket"}
-        return self._json(detail, HTTPStatus.UPGRADE_REQUIRED, {"Upgrade": "websocket"})
 
     async def _reset(self, request: Request) -> Response:
         data = await self._body(request)
@@ -270,9 +256,8 @@ class Endpoints:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limit:
-                    raise require("starlette.exceptions", "serve").HTTPException(
-                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {limit} bytes"
-                    )
+                    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+                    raise HTTPException(status, f"at most {limit} bytes")
         try:
             data = json.loads(body) if body else {}
             check_depth(data)
@@ -283,41 +268,58 @@ class Endpoints:
         return data
 
     async def _use(self, play: Callable[[Episodes], Awaitable[dict[str, Any]]]) -> Response:
-        """Use a free environment."""
-        slot = None if self._closing else self._slots.acquire()
-        if slot is None:
-            raise self._full()
-        try:
+        """Answer with the result of a use of a free environment."""
+        with self._slot() as slot:
             result = await play(Episodes(slot))
             try:
-                return self._json(as_data(with_sendable_info(result), binary=False))
+                return respond(as_data(with_sendable_info(result), binary=False))
             except NOT_SENDABLE as error:
                 raise not_sendable(error) from None
-        finally:
-            self._slots.release(slot)
 
-    def _on_protocol_error(self, _: Request, error: Exception) -> Response:
-        assert isinstance(error, ProtocolError)
-        status = STATUS_OF.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
-        seconds = error.details.get(RETRY_AFTER)
-        headers = {} if seconds is None else {"Retry-After": str(seconds)}
-        detail = error.details.get("errors", str(error))
-        return self._json({"detail": detail, "code": str(error.code)}, status, headers)
 
-    def _on_http_error(self, _: Request, error: Any) -> Response:
-        return self._json({"detail": error.detail}, error.status_code, error.headers)
+def constant(path: str, value: dict[str, Any]) -> Route:
+    """Return an endpoint that always answers the same."""
 
-    def _on_timeout(self, _: Request, error: Exception) -> Response:
-        return self._json({"detail": "too slow"}, HTTPStatus.REQUEST_TIMEOUT)
+    async def answer(_: Request) -> Response:
+        return respond(value)
 
-    def _json(
-        self, value: Any, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None
-    ) -> Response:
-        """Return a response; a connection serves one request."""
-        response: Response = self._responses.Response(
-            json.dumps(to_json(value), allow_nan=False),
-            int(status),
-            {**(headers or {}), "Connection": "close"},
-            "application/json",
-        )
-        return response
+    return Route(path, answer)
+
+
+async def upgrade_required(_: Request) -> Response:
+    """Answer an HTTP request for a session."""
+    headers = {"Upgrade": "websocket"}
+    return refuse(f"{PATH} is a WebSocket", HTTPStatus.UPGRADE_REQUIRED, headers)
+
+
+def on_protocol_error(_: Request, error: Any) -> Response:
+    """Answer with a :class:`ProtocolError`."""
+    status = STATUS_OF.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    seconds = error.details.get(RETRY_AFTER)
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
+    detail = error.details.get("errors", str(error))
+    return respond({"detail": detail, "code": str(error.code)}, status, headers)
+
+
+def on_http_error(_: Request, error: Any) -> Response:
+    """Answer with an ``HTTPException``."""
+    return refuse(error.detail, error.status_code, error.headers)
+
+
+def on_timeout(_: Request, error: Exception) -> Response:
+    """Answer a client that was too slow."""
+    return refuse("too slow", HTTPStatus.REQUEST_TIMEOUT)
+
+
+def refuse(detail: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response to a request that is refused."""
+    return respond({"detail": detail}, status, headers)
+
+
+def respond(
+    value: Any, status: int = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a response; a connection serves one request."""
+    fields = {**(headers or {}), "Connection": "close"}
+    text = json.dumps(to_json(value), allow_nan=False)
+    return Response(text, int(status), fields, "application/json")

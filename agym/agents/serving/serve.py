@@ -8,10 +8,9 @@ import logging
 import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from agym import FaultPolicy, make_async
-from agym.agents.serving.http import Endpoints
 from agym.agents.serving.limits import ServerLimits
 from agym.agents.serving.slots import SessionSlots
 from agym.api.options.environments import EnvLike
@@ -21,6 +20,9 @@ from agym.core.protocol.arguments import check_count
 from agym.core.web.server import WebServer, bind, check_installed
 from agym.core.web.settings import ServerSettings
 from agym.errors import ClosedError, UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    from agym.agents.serving.http import Endpoints
 
 # Receives warnings of malformed requests, apart from the log of environments.
 HTTP_LOG = logging.getLogger("agym.serve.http")
@@ -168,6 +170,8 @@ class Server:
             slots = SessionSlots(envs)
             stack.push_async_callback(slots.aclose)
             host, port = self._address
+            from agym.agents.serving.http import Endpoints
+
             endpoints = Endpoints(
                 slots, self._limits, token=self.token, host=host, metadata=self._metadata()
             )
@@ -224,14 +228,9 @@ class Server:
         spec = self._envs.spec
         name = spec.id if spec is not None else str(self._name)
         version = str(spec.version) if spec is not None and spec.version is not None else None
-        return {
-            "name": name,
-            "description": f"{name}, served by agym",
-            "readme_content": None,
-            "version": version,
-            "author": None,
-            "documentation_url": None,
-        }
+        unknown = dict.fromkeys(("readme_content", "author", "documentation_url"))
+        description = f"{name}, served by agym"
+        return {"name": name, "description": description, "version": version, **unknown}
 
 
 def _token(token: str | bool) -> str | None:

@@ -2,13 +2,13 @@
 
 ::
 
-    client --> _listen --> inbox, one message --> _answer_messages --> client
-                 |                                   |  ^
-                 | the client has left               v  |
-                 +--> the session ends            episodes: reset, step
+    client --> receive --> _answer --> send --> client
+                            |  ^
+                            v  |
+                         episodes: reset, step
 
-While a message is answered, the next one is read, so that pings are answered and a client that
-leaves is noticed; no more is read than that.
+While a message is answered, the server reads the next one and no more. So pings are answered, and
+the server cancels the session of a client that leaves.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from agym.errors import UsageTypeError
 
 Message = str | bytes
 
+# The type of an ASGI event with a message.
+RECEIVED = "websocket.receive"
 # Why a WebSocket is closed.
 NORMAL, GOING_AWAY, INTERNAL_ERROR = 1000, 1001, 1011
 # As many wrong messages in a row end a session.
@@ -97,8 +99,6 @@ class Session:
         self._limits = limits
         self._binary = socket.binary
         self._loop = asyncio.get_running_loop()
-        # The next message; ``None`` says that the session was idle for too long.
-        self._inbox: asyncio.Queue[Message | None] = asyncio.Queue(1)
         # When the messages so far were due, at the permitted rate, and the seconds between two.
         self._due = 0.0
         self._interval = 1 / limits.messages_per_second
@@ -106,48 +106,40 @@ class Session:
         self._idle_since: float | None = self._loop.time()
 
     async def run(self) -> None:
-        """Answer until the client leaves, is idle for too long, or breaks the rules."""
-        create = self._loop.create_task
-        tasks = [create(self._listen()), create(self._answer_messages())]
+        """Answer until the client closes the session, is idle for too long, or breaks the rules."""
+        socket = self.socket
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-        for end in ends:
-            if isinstance(end, Exception) and not isinstance(end, OSError):  # the client has left
-                raise end
+            async with asyncio.timeout(None) as self._timeout:
+                await self._answer_messages()
+        except TimeoutError:
+            idle = f"the session was idle for {self._limits.idle_timeout:g} seconds: connect again"
+            await socket.send_error(ProtocolError(Code.SESSION_ERROR, idle))
+        await socket.close()
 
     def tick(self, now: float) -> None:
         """End an idle session. Called periodically, since a timer per message costs more."""
         limit, since = self._limits.idle_timeout or math.inf, self._idle_since
-        if since is not None and now - since > limit and self._inbox.empty():
-            self._inbox.put_nowait(None)
-
-    async def _listen(self) -> None:
-        while (event := await self._receive())["type"] == "websocket.receive":
-            text = event.get("text")
-            await self._inbox.put(event["bytes"] if text is None else text)
+        if since is not None and now - since > limit:
+            self._idle_since = None
+            self._timeout.reschedule(now)
 
     async def _answer_messages(self) -> None:
         socket, errors = self.socket, 0
-        while errors < MAX_ERRORS:
-            frame = await self._inbox.get()
+        while errors < MAX_ERRORS and (event := await self._receive())["type"] == RECEIVED:
             await self._slow_down()
             try:
-                answer = await self._answer(frame)
+                text = event.get("text")
+                answer = await self._answer(event["bytes"] if text is None else text)
                 if answer is None:
-                    break
+                    return
                 errors = 0
                 await socket.send(answer)
             except ProtocolError as error:
                 await socket.send_error(error)
                 if error.code is Code.SESSION_ERROR:
-                    break
+                    return
                 errors = 0 if error.code is Code.EXECUTION_ERROR else errors + 1
             self._idle_since = self._loop.time()
-        await socket.close()
 
     async def _slow_down(self) -> None:
         """Wait if the client sends faster than it may."""
@@ -156,18 +148,13 @@ class Session:
         if self._due - now > BURST:
             await asyncio.sleep(self._due - now - BURST)
 
-    async def _answer(self, frame: Message | None) -> Message | None:
+    async def _answer(self, frame: Message) -> Message | None:
         """Return the answer to a message; ``None`` if the client closes the session.
 
         Raises:
             ProtocolError: The message breaks a rule, or the environment failed.
         """
         binary = self._binary
-        if frame is None:
-            idle = self._limits.idle_timeout
-            raise ProtocolError(
-                Code.SESSION_ERROR, f"the session was idle for {idle:g} seconds: connect again"
-            )
         try:
             if binary != isinstance(frame, bytes):
                 raise ValueError("this session accepts " + ("binary frames" if binary else "text"))

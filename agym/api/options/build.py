@@ -21,9 +21,9 @@ from agym.api.options.options import OPTION_NAMES, Options
 from agym.core.backends.options import SPECS, Asyncio, Auto, BackendSpec, ProcessWithCaller, Vector
 from agym.core.backends.pool import open_pool
 from agym.core.backends.port import BackendOptions
+from agym.core.engine.calls.traffic import Traffic
 from agym.core.engine.engine import Engine
 from agym.core.engine.faults.fault_policy import FaultPolicy
-from agym.core.engine.stats import Traffic
 from agym.core.hosts.factories import Factory, innermost, is_coroutine_env
 from agym.core.hosts.rate_limit import RateLimiter, number_kinds
 from agym.core.protocol.infos.policy import InfoPolicy

@@ -79,7 +79,7 @@ class Options:
         derived = {
             "spec": with_workers(parse_backend(self.backend), self.workers),
             "autoreset_mode": parse_mode(self.autoreset),
-            "fault_policy": parse_on_fault(self.on_fault),
+            "fault_policy": _fault_policy(self.on_fault),
             "info_policy": _info_policy(self.infos, self.episode_stats),
         }
         for name, value in derived.items():
@@ -112,12 +112,7 @@ def parse_backend(backend: BackendLike) -> BackendSpec:
     return SPECS[str(backend)]()
 
 
-def parse_on_fault(on_fault: OnFault) -> FaultPolicy:
-    """Parse ``on_fault``.
-
-    Raises:
-        UsageError: There is no such mode.
-    """
+def _fault_policy(on_fault: OnFault) -> FaultPolicy:
     return on_fault if isinstance(on_fault, FaultPolicy) else FaultPolicy(on_fault)
 
 

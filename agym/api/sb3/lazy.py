@@ -15,6 +15,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from agym.core._system.pickling import Preceded
+
 # The packages that the factories of SB3's ``make_vec_env`` import from, the outer one first.
 PACKAGES = ("stable_baselines3", "stable_baselines3.common.vec_env")
 
@@ -42,19 +44,12 @@ def defer_imports() -> None:
         sys.modules[name] = package
 
 
-class _DeferringFinder:
-    """Defers the packages when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return defer_imports, ()
-
-
 def deferring_imports(factory: Any) -> Any:
     """Wrap a factory so that the packages are deferred before the factory is unpickled.
 
     This relies on pickle, which loads the arguments of a partial function in order.
     """
-    return partial(_make, _DeferringFinder(), factory) if callable(factory) else factory
+    return partial(_make, Preceded(None, defer_imports), factory) if callable(factory) else factory
 
 
 def _make(_: Any, factory: Callable[[], Any]) -> Any:

@@ -18,11 +18,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 from gymnasium import Env, Wrapper
 from stable_baselines3.common.vec_env import VecEnv
-from stable_baselines3.common.vec_env.base_vec_env import (
-    VecEnvIndices,
-    VecEnvObs,
-    VecEnvStepReturn,
-)
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 from stable_baselines3.common.vec_env.util import obs_space_info
 
 from agym.api.options.build import build

@@ -11,14 +11,8 @@ import numpy as np
 from gymnasium import Space
 
 from agym.api.options.options import BackendLike, parse_backend, with_workers
-from agym.core.backends.options import (
-    Auto,
-    BackendSpec,
-    LoopSpec,
-    Process,
-    Thread,
-    check_start_method,
-)
+from agym.core.backends import options
+from agym.core.backends.options import BackendSpec, check_start_method
 from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
@@ -99,9 +93,9 @@ def with_start_method(backend: BackendLike, option: str, method: Any) -> Backend
     spec = parse_backend(backend)
     if method is None:
         return spec
-    if isinstance(spec, Auto):
-        spec = Process(workers=spec.workers)
-    if not isinstance(spec, Process):
+    if isinstance(spec, options.Auto):
+        spec = options.Process(workers=spec.workers)
+    if not isinstance(spec, options.Process):
         raise UsageError(
             f"{option}={method!r} is for worker processes, and backend={spec.name!r} has none:"
             " leave it out"
@@ -127,8 +121,8 @@ def with_max_concurrency(spec: BackendSpec, workers: int | None, limit: Any) -> 
         raise UsageError(f"`max_concurrency` must be an integer or None, got {type(limit)}.")
     if limit < 1:
         raise UsageError(f"`max_concurrency` must be a positive or None, got {limit}.")
-    if isinstance(spec, Auto):
-        spec = Process(workers=spec.workers)
-    if isinstance(spec, Process | Thread):
+    if isinstance(spec, options.Auto):
+        spec = options.Process(workers=spec.workers)
+    if isinstance(spec, options.Process | options.Thread):
         return replace(spec, workers=min(int(limit), spec.workers or int(limit)))
-    return replace(spec, max_concurrency=int(limit)) if isinstance(spec, LoopSpec) else spec
+    return replace(spec, max_concurrency=int(limit)) if isinstance(spec, options.LoopSpec) else spec

@@ -27,15 +27,7 @@ from agym.api.options.build import build
 from agym.api.options.names import check_option_names
 from agym.api.options.options import OPTION_NAMES, AutoresetLike, BackendLike, EnvOptions, Options
 from agym.api.sync import Envs
-from agym.api.vector.arguments import (
-    NOT_HERE,
-    ObservationMode,
-    check_functions,
-    check_mode,
-    check_worker,
-    with_max_concurrency,
-    with_start_method,
-)
+from agym.api.vector import arguments
 from agym.core.engine.batches.results import ResetResult, StepResult
 from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.engine import Engine
@@ -92,7 +84,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         context: str | None = None,
         daemon: bool = True,
         worker: Callable[..., None] | None = None,
-        observation_mode: ObservationMode = "same",
+        observation_mode: arguments.ObservationMode = "same",
         autoreset_mode: AutoresetLike = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
@@ -123,12 +115,12 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             ValueError: An argument is invalid.
             Exception: A constructor raised it.
         """
-        factories = check_functions(env_fns)
-        check_option_names(options, OPTION_NAMES, where="AgymVectorEnv", instead=NOT_HERE)
-        check_worker(worker)
-        check_mode(observation_mode)
-        spec = with_start_method(backend, "context", context)
-        spec = with_max_concurrency(spec, options.pop("workers", None), max_concurrency)
+        factories = arguments.check_functions(env_fns)
+        check_option_names(options, OPTION_NAMES, where="AgymVectorEnv", instead=arguments.NOT_HERE)
+        arguments.check_worker(worker)
+        arguments.check_mode(observation_mode)
+        spec = arguments.with_start_method(backend, "context", context)
+        spec = arguments.with_max_concurrency(spec, options.pop("workers", None), max_concurrency)
         if observation_mode != "same":
             factories = [LooseSpaceFactory(factory) for factory in factories]
         all_options = Options(spec, autoreset=autoreset_mode, copy=copy, **options)
@@ -143,7 +135,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
         self.spec = self.runner.spec
         return self
 
-    def _open(self, engine: Engine, observation_mode: ObservationMode = "same") -> None:
+    def _open(self, engine: Engine, observation_mode: arguments.ObservationMode = "same") -> None:
         # The operation that was started and not waited for; at most one.
         self._pending: list[Ticket] = []
         try:
@@ -162,7 +154,7 @@ class AgymVectorEnv(VectorEnv[Any, Any, Any]):
             self.runner.close()
             raise
 
-    def _describe(self, observation_mode: ObservationMode) -> None:
+    def _describe(self, observation_mode: arguments.ObservationMode) -> None:
         runner = self.runner
         self.num_envs = runner.num_envs
         self.metadata = runner.metadata

@@ -30,23 +30,15 @@ from agym.core._system.extras import DISTRIBUTION
 from agym.core._system.pickling import dumps_by_value
 from agym.errors import AgymError, UsageError, UsageTypeError
 
-_NO_SPACE = "free some space on that file system"
-_NO_FILES = "raise the limit of open files (`ulimit -n 4096`), or use fewer workers"
-_NO_FOLDER = "create its folder first"
-_NOT_PERMITTED = "choose a folder that this program can write to"
+# The names of the errors that each remedy is for.
 REMEDIES = {
-    errno.EMFILE: _NO_FILES,
-    errno.ENFILE: _NO_FILES,
-    errno.ENOSPC: _NO_SPACE,
-    errno.EDQUOT: _NO_SPACE,
-    errno.EFBIG: "raise the limit of file sizes (`ulimit -f unlimited`)",
-    errno.ENOMEM: "use fewer environments or workers, or end other programs",
-    errno.EAGAIN: "raise the limit of processes (`ulimit -u 4096`), or use fewer workers",
-    errno.ENOENT: _NO_FOLDER,
-    errno.ENOTDIR: _NO_FOLDER,
-    errno.EACCES: _NOT_PERMITTED,
-    errno.EPERM: _NOT_PERMITTED,
-    errno.EROFS: _NOT_PERMITTED,
+    "raise the limit of open files (`ulimit -n 4096`), or use fewer workers": "EMFILE ENFILE",
+    "free some space on that file system": "ENOSPC EDQUOT",
+    "raise the limit of file sizes (`ulimit -f unlimited`)": "EFBIG",
+    "use fewer environments or workers, or end other programs": "ENOMEM",
+    "raise the limit of processes (`ulimit -u 4096`), or use fewer workers": "EAGAIN EWOULDBLOCK",
+    "create its folder first": "ENOENT ENOTDIR",
+    "choose a folder that this program can write to": "EACCES EPERM EROFS",
 }
 
 
@@ -65,9 +57,9 @@ def os_errors_as_usage_errors(failure: str) -> Iterator[None]:
     except AgymError:  # some are also an OSError
         raise
     except OSError as error:
-        remedy = REMEDIES.get(error.errno or 0)
-        text = f"{failure}: {error.strerror or error}" + (f"; {remedy}" if remedy else "")
-        raise UsageError(text) from error
+        name = errno.errorcode.get(error.errno or 0)
+        remedies = (f"; {text}" for text, names in REMEDIES.items() if name in names.split())
+        raise UsageError(f"{failure}: {error.strerror or error}{next(remedies, '')}") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -94,11 +86,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 FORMAT = 1
 
 # The kinds of files, and the reader of each.
-READERS = {
-    "snapshot": "agym.Snapshot.load",
-    "run": "agym.load",
-    "capsule": "`agym rerun`",
-}
+READERS = {"snapshot": "agym.Snapshot.load", "run": "agym.load", "capsule": "`agym rerun`"}
 
 # The kind and the format of a file, and its head without the checksum.
 _START = re.compile(rb'\{"agym_(%s)": (\d{1,9})\b' % "|".join(READERS).encode())

@@ -15,7 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from agym.core.protocol.arguments import check_choice, check_count, check_flag, is_number
+from agym.core.protocol.arguments import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_seconds,
+    is_number,
+)
 from agym.errors import UsageError
 
 BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "vector", "ray"]
@@ -60,11 +66,9 @@ class Recycle:
         if self.episodes is None and self.rss_mb is None:
             raise UsageError("Recycle() never recycles: pass episodes= or rss_mb=")
         if self.episodes is not None:
-            _set(self, episodes=check_count("Recycle.episodes", self.episodes))
-        if self.rss_mb is not None and not (is_number(self.rss_mb) and 0 < self.rss_mb < math.inf):
-            raise UsageError(
-                f"Recycle.rss_mb={self.rss_mb!r} must be a positive number of megabytes"
-            )
+            object.__setattr__(self, "episodes", check_count("Recycle.episodes", self.episodes))
+        if self.rss_mb is not None:
+            check_seconds("Recycle.rss_mb", self.rss_mb, "megabytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +86,15 @@ class BackendSpec:
     # The class of its ports, or of its pool if ports are not enough; or the path to import it from.
     port: ClassVar[Any] = None
 
+    # The options that are counts.
+    counts: ClassVar[tuple[str, ...]] = ("workers",)
+
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        if self.workers is not None:
-            _set(self, workers=check_count("workers", self.workers))
+        for name in self.counts:
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, check_count(name, value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,12 +162,9 @@ class Vector(BackendSpec):
 class LoopSpec(BackendSpec):
     """Options of backends that run event loops."""
 
-    max_concurrency: int | None = None
+    counts: ClassVar[tuple[str, ...]] = ("workers", "max_concurrency")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_concurrency is not None:
-            _set(self, max_concurrency=check_count("max_concurrency", self.max_concurrency))
+    max_concurrency: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +275,7 @@ class Ray(LoopSpec):
 
     name = "ray"
     port = "agym.core.backends.ray.ray_pool.RayPool"
+    counts = ("workers", "max_concurrency", "workers_per_node")
 
     address: str | None = None
     resources: Mapping[str, float] | None = None
@@ -295,18 +301,16 @@ class Ray(LoopSpec):
                         f"resources={{{name!r}: ...}}: use"
                         f" {MISTAKEN_RESOURCES[name.lower()]!r}, Ray's name"
                     )
-            _set(self, resources=dict(self.resources))
+            object.__setattr__(self, "resources", dict(self.resources))
         check_choice("placement", self.placement, get_args(Strategy))
         if self.runtime_env is not None:
             if not isinstance(self.runtime_env, Mapping):
                 raise UsageError(
                     f"runtime_env={self.runtime_env!r} must be a dict, as for ray.init"
                 )
-            _set(self, runtime_env=dict(self.runtime_env))
+            object.__setattr__(self, "runtime_env", dict(self.runtime_env))
         if self.address is not None and (not isinstance(self.address, str) or not self.address):
             raise UsageError(f"address={self.address!r} must be a cluster address, such as 'auto'")
-        if self.workers_per_node is not None:
-            _set(self, workers_per_node=check_count("workers_per_node", self.workers_per_node))
 
     @property
     def bundle(self) -> dict[str, float]:
@@ -327,9 +331,3 @@ def check_start_method(name: str, method: Any) -> None:
         UsageError: This system has no such start method.
     """
     check_choice(name, method, multiprocessing.get_all_start_methods())
-
-
-def _set(record: Any, **values: Any) -> None:
-    """Set fields of a frozen dataclass from its ``__post_init__``."""
-    for name, value in values.items():
-        object.__setattr__(record, name, value)

@@ -14,46 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from multiprocessing.util import Finalize
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from agym.core.backends.options import Recycle
 from agym.core.backends.outbox import Outbox
 from agym.core.backends.port import BackendOptions, Force, Port
 from agym.core.backends.spinning import SpinPolicy
 from agym.core.protocol.arguments import Ids, runs
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import WorkerDeath
-from agym.core.protocol.messages.operations import (
-    FAULT,
-    OPEN,
-    Make,
-    Message,
-    Operation,
-    Restart,
-    Standby,
-    Step,
-)
+from agym.core.protocol.messages.operations import Message, Operation, Step
 from agym.core.protocol.table import Extension, SlotTable
-from agym.core.protocol.typing import Array, Info
 
 # Ports of a parent process. A forked child must not collect them, because that would release them.
 _INHERITED: list[Any] = []
-
-
-class Inline(Protocol):
-    """Steps all environments in the caller's thread, in one call."""
-
-    def step_inline(
-        self, number: int, plane: int, parts: list[Any] | Array | None
-    ) -> list[Info] | Literal[False]:
-        """Step all environments; ``parts`` are the actions that are not in the table.
-
-        An array has all actions; environments may keep its rows.
-
-        Returns:
-            The infos, which the caller may keep, if these and the rows are the whole result;
-            otherwise a completion follows.
-        """
 
 
 class Pool:
@@ -63,7 +38,8 @@ class Pool:
         options: The options of the backend.
         ranges: The environments of each worker.
         env_groups: The environments that are one ``VectorEnv`` each, if there are such groups.
-        inline: Steps all environments in the caller's thread, if the backend supports that.
+        inline: The port that steps all environments in the caller's thread, in one call of its
+            ``step_inline``, if the backend supports that.
         spinning: Decides whether a waiting caller spins.
         recycle: When to replace workers with fresh ones, if requested.
         replaceable: Workers can be ended and replaced, one by one.
@@ -73,7 +49,7 @@ class Pool:
     """
 
     env_groups: Sequence[range] = ()
-    inline: Inline | None = None
+    inline: Any = None
     shared = False
     runs_in_caller = False
 
@@ -116,15 +92,15 @@ class Pool:
 
     # ---------------------------------------------------------------- starting and ending workers
 
-    def start(self, number: int = OPEN) -> None:
+    def start(self, number: int = ops.OPEN) -> None:
         """Start the workers concurrently; each one's completion has the given number."""
         # Pack everything first: if a message cannot be pickled, no worker has started yet.
-        makes = [self._ready(worker, number, Make()) for worker in range(len(self.ranges))]
+        makes = [self._ready(worker, number, ops.Make()) for worker in range(len(self.ranges))]
         for worker, make in enumerate(makes):
             self._ports.append(self._open(worker, make))
         self._arrange()
 
-    def _ready(self, worker: int, number: int, message: Make) -> tuple[Any, ...]:
+    def _ready(self, worker: int, number: int, message: ops.Make) -> tuple[Any, ...]:
         """Return the arguments that start a port: the operation that makes its environments."""
         ids = self.ranges[worker]
         return (Operation(number, ids.start, ids.stop, message),)
@@ -188,7 +164,7 @@ class Pool:
         Operations may be submitted at once.
         """
         self._replaced.append(self._ports[worker])
-        self._ports[worker] = self._open(worker, self._ready(worker, number, Restart()))
+        self._ports[worker] = self._open(worker, self._ready(worker, number, ops.Restart()))
         self._arrange()
 
     def worker_of(self, env_id: int) -> int:
@@ -244,7 +220,7 @@ class Pool:
         port.death = death
         if not self._closing:
             payload = Payload(problems=[death])
-            self._completions.append(Completion(FAULT, port.ids.start, port.ids.stop, payload))
+            self._completions.append(Completion(ops.FAULT, port.ids.start, port.ids.stop, payload))
         for each in ports:
             self._completions += each.fail(death)
         self._arrange()
@@ -253,7 +229,7 @@ class Pool:
 
     # ---------------------------------------------------------------- recycling
 
-    def prepare(self, worker: int, number: int, standby: Standby) -> None:
+    def prepare(self, worker: int, number: int, standby: ops.Standby) -> None:
         """Start a standby for a worker by a message; its completion has the given number.
 
         Its values are the proofs of how to copy each environment.

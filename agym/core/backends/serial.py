@@ -57,6 +57,14 @@ class SerialPort(Port):
     def step_inline(
         self, number: int, plane: int, parts: list[Any] | Array | None
     ) -> list[Info] | Literal[False]:
+        """Step all environments; ``parts`` are the actions that are not in the table.
+
+        An array has all actions; environments may keep its rows.
+
+        Returns:
+            The infos, which the caller may keep, if these and the rows are the whole result;
+            otherwise a completion follows.
+        """
         host = self._host
         if self._on_loop:
             with NoRunningLoop():

@@ -18,15 +18,7 @@ from agym.core.hosts.vector.construction import Traits
 from agym.core.hosts.vector.vector_host import VectorHost
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.failures import name_range
-from agym.core.protocol.messages.operations import (
-    Call,
-    GetAttr,
-    Load,
-    Message,
-    Render,
-    Reset,
-    Save,
-)
+from agym.core.protocol.messages.operations import Call, GetAttr, Load, Message, Render, Reset, Save
 
 # Allowed on some environments: the host runs it for all, and returns the results of some.
 ALLOWED_FOR_SOME = (Render, Call, GetAttr, Save, Load)
@@ -55,7 +47,7 @@ class VectorPort(ThreadPort):
 class VectorPool(Pool):
     """Runs one ``VectorEnv`` per thread."""
 
-    _traits: Traits | None = None
+    _traits: Traits
 
     def __init__(self, options: BackendOptions) -> None:
         super().__init__(options, VectorPort)
@@ -83,6 +75,5 @@ class VectorPool(Pool):
 
     def _traits_of(self, port: VectorPort) -> Traits:
         # A replacement may not have made its environments yet; they are like its predecessor's.
-        self._traits = port.host.known_traits or self._traits
-        assert self._traits is not None
+        self._traits = getattr(port.host, "traits", None) or self._traits
         return self._traits

@@ -13,39 +13,29 @@ parts do the work, are private to the engine, and hold no reference to it::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 from agym.core._system.defer_signals import Interruptible
 from agym.core.backends.pool import Pool
 from agym.core.engine.batches.actions import Cut
 from agym.core.engine.batches.out_target import OutTarget, StepBuffer
+from agym.core.engine.batches.ready_queue import ReadyQueue
 from agym.core.engine.batches.results import Batch, StepResult
+from agym.core.engine.batches.sent_steps import Receiver
 from agym.core.engine.calls.collector import STEPPING, Collector
 from agym.core.engine.calls.dispatcher import Dispatcher
 from agym.core.engine.calls.inline import InlineSteps
-from agym.core.engine.calls.receive import Receiver
-from agym.core.engine.calls.ticket import ReadyQueue, Ticket
+from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.fault_policy import FaultPolicy
 from agym.core.engine.faults.recovery import Recovery
-from agym.core.engine.hooks import Hooks
 from agym.core.engine.life import Life
 from agym.core.engine.opened import EnvRows
-from agym.core.engine.status import EnvStatus
 from agym.core.engine.tap import Tap
 from agym.core.hosts.states.codecs import registered
 from agym.core.protocol.arguments import Ids, parse_env_ids, parse_seeds, take_mask
-from agym.core.protocol.messages.operations import (
-    CloseEnv,
-    Load,
-    Message,
-    Operation,
-    Reset,
-    Restart,
-    Save,
-    Step,
-    plain_step,
-)
+from agym.core.protocol.messages import operations as ops
+from agym.core.protocol.messages.operations import Message, Step, plain_step
 from agym.core.protocol.messages.resets import Options, PerEnvOptions
 from agym.core.protocol.table import BESIDE
 from agym.errors import BusyError, UsageError
@@ -88,21 +78,19 @@ class Engine:
         self.num_envs = num_envs = len(backend.options.factories)
         self.backend = backend
         self._all = range(num_envs)
-        self._status = status = EnvStatus(num_envs)
-        self._dispatcher = dispatcher = Dispatcher(backend, status, timeout)
+        self._dispatcher = dispatcher = Dispatcher(backend, timeout)
+        self._status = dispatcher.status
         self._rows = rows = EnvRows(backend, dispatcher, copy=copy, plain=not resend)
-        self._recovery = recovery = Recovery(policy, status, dispatcher, rows, backend)
+        self._recovery = recovery = Recovery(policy, rows)
         recycling = None
         if recycle is not None:
             # Imported here because few programs recycle workers.
             from agym.core.engine.faults.recycling import Recycling
 
-            recycling = Recycling(recycle, dispatcher, rows, backend, recovery)
+            recycling = Recycling(recycle, rows, recovery)
             recovery.on_replace = recycling.forget_worker
-        self.hooks = hooks = Hooks()
-        self._collector = collector = Collector(
-            backend, dispatcher, rows, status, recovery, recycling, hooks
-        )
+        self._collector = collector = Collector(rows, recovery, recycling)
+        self.hooks = collector.hooks
         self.poll = collector.poll
         self.poll_for = collector.poll_for
         self.expire = collector.expire
@@ -199,7 +187,7 @@ class Engine:
             BusyError: An environment has a step in flight, or an unreceived result.
             ResetNeededError: An environment must be reset first.
         """
-        if env_ids is not None and not len(env_ids):
+        if isinstance(env_ids, Sized) and not len(env_ids):
             return  # a send/recv loop whose environments have all finished
         sent = self._collector.sent
         self.life.opened()
@@ -282,7 +270,7 @@ class Engine:
         given = masked if env_ids is None else env_ids
         ids = parse_env_ids(given, self.num_envs)
         seeds = parse_seeds(seed, ids, given)
-        message = Reset(BESIDE, seeds, options)
+        message = ops.Reset(BESIDE, seeds, options)
         self._check(message, ids)
         self._recovery.episodes.note_reset(ids, seeds, options)
         return self._start(message, ids, about, target)
@@ -294,7 +282,7 @@ class Engine:
             ResetNeededError: An environment was not reset, or has raised since.
         """
         ids = parse_env_ids(env_ids, self.num_envs)
-        message = Save([BESIDE] * len(ids), registered())
+        message = ops.Save([BESIDE] * len(ids), registered())
         self._check(message, ids, ready=True)
         return self._dispatch(message, ids, BESIDE)
 
@@ -306,7 +294,7 @@ class Engine:
         if env_ids is not None:
             by_id = dict(zip(env_ids, states, strict=True))
             states = [by_id[i] for i in ids]
-        message = Load([*states], BESIDE, registered())
+        message = ops.Load([*states], BESIDE, registered())
         self._check(message, ids)
         self._recovery.episodes.note_load(ids, states)
         self.life.restored |= len(ids) > 0
@@ -352,8 +340,8 @@ class Engine:
     def close_env(self, env_id: int) -> Ticket:
         """Close one environment after its queued operations. Idempotent."""
         if env_id in self._status.closed_envs:
-            return self.ask(CloseEnv(), ())
-        ticket = self.ask(CloseEnv(), (env_id,))
+            return self.ask(ops.CloseEnv(), ())
+        ticket = self.ask(ops.CloseEnv(), (env_id,))
         self._status.close_env(env_id)
         return ticket
 
@@ -368,9 +356,9 @@ class Engine:
         if env_ids is None:
             env_ids = sorted(self._status.lost)
         ids = self._recovery.with_dead_neighbours(parse_env_ids(env_ids, self.num_envs))
-        self._check_groups(Restart(), ids)
+        self._check_groups(ops.Restart(), ids)
         if not ids:
-            return self._dispatch(Load([]), ids)
+            return self._dispatch(ops.Replace([]), ids)
         for other in self._dispatcher.tickets.values():
             busy = set(ids).intersection(other.ids).difference(self._status.lost)
             if busy and not other.done:
@@ -379,12 +367,12 @@ class Engine:
                     "restart",
                 )
         loads = self._recovery.restart(ids)
-        ticket = Ticket(next(self._dispatcher.numbers), Load([]), ids)
+        ticket = Ticket(next(self._dispatcher.numbers), ops.Replace([]), ids)
         self._dispatcher.tickets[ticket.number] = ticket
         self._dispatcher.deadlines.start_replacement(ticket)
         try:
             for run, load in loads:
-                self.backend.submit(Operation(ticket.number, run.start, run.stop, load))
+                self.backend.submit(ops.Operation(ticket.number, run.start, run.stop, load))
         except BaseException as error:
             self._dispatcher.call_off(ticket, error)
             raise
@@ -503,6 +491,6 @@ class Engine:
                     traffic.start(ticket.number)
         elif message.starts:
             for hook in self.hooks.all:
-                hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is Load)
+                hook.after_reset_sent(ticket.number, ids, restored=ticket.kind is ops.Load)
         dispatcher.dispatch(ticket)
         return ticket

@@ -44,6 +44,8 @@ class EnvRows:
     """Opens the environments, and reads rows of single ones.
 
     Attributes:
+        backend: Makes and runs them.
+        dispatcher: Knows the operation of each environment.
         opened: What is allocated for the environments while they are open, else ``None``.
         described: The description of each environment, kept after closing.
     """
@@ -60,8 +62,8 @@ class EnvRows:
             plain: No fault needs a batch after it was returned.
         """
         self.described: list[Description] = []
-        self._backend = backend
-        self._dispatcher = dispatcher
+        self.backend = backend
+        self.dispatcher = dispatcher
         self._copy = copy
         # The caller may write into a leased plane. So lease only if the engine never reads a batch
         # again: recovery does (not ``plain``), and so do environments on hold under "disabled".
@@ -79,7 +81,7 @@ class EnvRows:
             mismatch = found[starts[0]].mismatch(found[start])
             if mismatch is not None:
                 raise SpaceMismatchError(f"environment {start} does not fit: {mismatch}")
-        for start, stop in pairwise([*starts, len(self._backend.options.factories)]):
+        for start, stop in pairwise([*starts, len(self.backend.options.factories)]):
             self.described += [found[start]] * (stop - start)
 
     def open(self) -> Opened:
@@ -88,7 +90,7 @@ class EnvRows:
         Raises:
             UsageError: Environments cannot move between workers, or there is no memory for them.
         """
-        backend, description = self._backend, self.described[0]
+        backend, description = self.backend, self.described[0]
         options = backend.options
         num_envs = len(options.factories)
         if backend.recycle is not None and description.cancellable:
@@ -126,7 +128,7 @@ class EnvRows:
             return 0.0
         ids = range(slot, slot + 1)
         if not self.cancellable:  # its worker runs environments one after another
-            ids = next(ids for ids in self._backend.ranges if slot in ids)
+            ids = next(ids for ids in self.backend.ranges if slot in ids)
         turns = self.gauges.arrays["rate_turn"]
         return float(turns[ids.start : ids.stop].max()) / 1e9
 
@@ -134,7 +136,7 @@ class EnvRows:
         """Return the last known observation and flags of an environment."""
         assert self.opened is not None
         batches = self.opened.batches
-        ticket = self._dispatcher.queues.owner(slot)
+        ticket = self.dispatcher.queues.owner(slot)
         if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
             return batches.row(slot, batches.plane_of(slot))
         objects = {} if ticket.payload is None else ticket.payload.objects

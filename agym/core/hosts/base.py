@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from gymnasium.vector import AutoresetMode
@@ -28,67 +29,54 @@ ALL_INFOS = InfoPolicy()
 RunningSlot = memoryview | list[int]
 
 
+@dataclass(eq=False, repr=False)
 class Host:
     """The base class of hosts that call the environments ``first:stop`` one by one.
 
     Attributes:
-        shared: The data that the environments have in common, and their slots.
+        factories: One factory per environment.
+        first: Id of the first environment.
+        autoreset: Behavior at an episode's end.
+        catch: The exceptions of an environment that do not end the host: ``Exception`` if the
+            caller's Ctrl-C can arrive inside a step, else ``BaseException``.
+        log: Report how each episode starts.
+        marker: ``marker[0]`` is the id of the running environment plus one, else 0.
+        guard: Entered while rows of the table are written.
+        infos: The infos to return.
+        limiter: Limits the rate of calls.
+        closes_within: Waits for a turn; see :class:`~agym.core.hosts.rate_limit.Turns`.
         table: The table whose rows the host fills, once it is attached.
         description: The description of the first environment, once it is made; the others must fit.
+        shared: The data that the environments have in common, and their slots.
     """
 
     # Whether this host runs coroutine environments; it refuses other environments then.
     coroutines: ClassVar[bool] = False
 
-    table: SlotTable
-    description: Description | None = None
+    factories: Sequence[Factory]
+    first: int
+    autoreset: AutoresetMode
+    catch: type[BaseException] = Exception
+    _: KW_ONLY
+    log: bool = False
+    marker: RunningSlot | None = None
+    guard: AbstractContextManager[None] | None = None
+    infos: InfoPolicy = ALL_INFOS
+    limiter: RateLimiter | None = None
+    closes_within: Callable[[float], bool] | None = None
+    table: SlotTable = field(init=False)
+    description: Description | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        factories: Sequence[Factory],
-        first: int,
-        autoreset: AutoresetMode,
-        catch: type[BaseException] = Exception,
-        *,
-        log: bool = False,
-        marker: RunningSlot | None = None,
-        guard: AbstractContextManager[None] | None = None,
-        infos: InfoPolicy = ALL_INFOS,
-        limiter: RateLimiter | None = None,
-        closes_within: Callable[[float], bool] | None = None,
-    ) -> None:
-        """Store the arguments; :meth:`make` makes the environments.
-
-        Args:
-            factories: One factory per environment.
-            first: Id of the first environment.
-            autoreset: Behavior at an episode's end.
-            catch: The exceptions of an environment that do not end the host: ``Exception`` if the
-                caller's Ctrl-C can arrive inside a step, else ``BaseException``.
-            log: Report how each episode starts.
-            marker: ``marker[0]`` is the id of the running environment plus one, else 0.
-            guard: Entered while rows of the table are written.
-            infos: The infos to return.
-            limiter: Limits the rate of calls.
-            closes_within: Waits for a turn; see :class:`~agym.core.hosts.rate_limit.Turns`.
-        """
-        self.first = first
-        self.stop = first + len(factories)
-        self._factories = factories
-        self._catch = catch
-        self._exact = not getattr(factories[0], "loose_spaces", False)
-        self._marker = marker
-        self._guard = guard
-        self._limiter = limiter
-        self._closes_within = closes_within
+    def __post_init__(self) -> None:
+        self.stop = self.first + len(self.factories)
         self.shared = Shared(
-            EpisodeRule(autoreset),
-            InfoFilter(infos, len(factories)),
-            Exception if self.coroutines else catch,  # other exceptions must end the loop
+            EpisodeRule(self.autoreset),
+            InfoFilter(self.infos, len(self.factories)),
+            Exception if self.coroutines else self.catch,  # other exceptions must end the loop
             self._make_another,
             self._discard,
-            log=log,
-            recording=log,
+            log=self.log,
+            recording=self.log,
             coroutines=self.coroutines,
         )
 
@@ -102,7 +90,7 @@ class Host:
         """
         described: dict[int, Description] = {}
         latest = None
-        for i, factory in enumerate(self._factories):
+        for i, factory in enumerate(self.factories):
             env_id = self.first + i
             try:
                 env = factory()
@@ -111,7 +99,7 @@ class Host:
                 description = self._describe(env)
                 if latest is None or not latest.reads_as(description):
                     described[env_id] = latest = description
-            except self._catch as exception:
+            except self.catch as exception:
                 # The other environments would probably fail, too, and are no longer needed.
                 return described, [Failure.of(exception, env_id, "make")]
         return described, []
@@ -127,7 +115,7 @@ class Host:
             getattr(env, "spec", None),
             getattr(env, "render_mode", None),
             cancellable=self.coroutines,
-            exact=self._exact,
+            exact=not getattr(self.factories[0], "loose_spaces", False),
         )
         if self.description is None:
             self.description = description
@@ -150,10 +138,10 @@ class Host:
         """Use the table whose rows this host fills."""
         self.table = table
         self.shared.meter = Meter(table.gauges, self.first)
-        self.shared.results = Results(table, self.first, self.stop, self._guard)
-        if self._limiter is not None:
+        self.shared.results = Results(table, self.first, self.stop, self.guard)
+        if self.limiter is not None:
             turns = LoopTurns if self.coroutines else Turns
-            self.shared.turns = turns(self._limiter, self.first, table.gauges, self._closes_within)
+            self.shared.turns = turns(self.limiter, self.first, table.gauges, self.closes_within)
 
     def _failure(self, error: BaseException, slot: Slot, operation: str, action: Any) -> Failure:
         """Return the failure of an environment that raised, in a reset if one was running."""

@@ -29,11 +29,7 @@ from agym.core.protocol.typing import Array
 from agym.core.protocol.value_copies import copy_value
 from agym.errors import UsageError
 
-MODES: Final = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
-}
+MODES: Final = {mode.name.lower(): mode for mode in AutoresetMode}
 
 
 class Phase(IntEnum):
@@ -153,7 +149,7 @@ class Episode:
 
 def name_of(mode: AutoresetMode) -> str:
     """Return agym's name of a mode."""
-    return next(name for name, known in MODES.items() if known is mode)
+    return mode.name.lower()
 
 
 def parse_mode(mode: str | AutoresetMode) -> AutoresetMode:

@@ -19,19 +19,16 @@ import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, TypeVar
-
-from gymnasium.vector import AutoresetMode
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
 from agym.core.hosts.base import Host, RunningSlot
 from agym.core.hosts.episode import Phase
-from agym.core.hosts.factories import Factory
 from agym.core.hosts.rows import Extra
 from agym.core.hosts.slot import PROGRAMS, Program, Slot, Stopped, close_env
 from agym.core.protocol.messages.completions import Description, Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import Load, Operation, Step
+from agym.core.protocol.messages.operations import Operation, Replace, Step
 from agym.core.protocol.metrics.gauges import clock
 
 T = TypeVar("T")
@@ -155,36 +152,31 @@ class _Runner:
             raise asyncio.CancelledError
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LoopHost(Host):
-    """Runs coroutine environments concurrently."""
+    """Runs coroutine environments concurrently.
 
-    coroutines = True
+    Attributes:
+        report: Called by an environment on completion.
+        fail: Called with an exception that ended a task outside its environment, whose operations
+            then never complete.
+        max_concurrency: How many environments may run at once.
+        fatal: Exceptions that end the loop; all others are failures of the environment.
+    """
 
-    def __init__(
-        self,
-        factories: Sequence[Factory],
-        first: int,
-        autoreset: AutoresetMode,
-        report: Report,
-        fail: Fail,
-        max_concurrency: int | None = None,
-        fatal: tuple[type[BaseException], ...] = (),
-        **keywords: Any,
-    ) -> None:
-        """Store the arguments; :class:`~agym.core.hosts.base.Host` describes the others.
+    coroutines: ClassVar[bool] = True
 
-        An environment calls ``report`` on completion. ``fail`` is called with an exception that
-        ended a task outside its environment, whose operations then never complete. At most
-        ``max_concurrency`` run at once. ``fatal`` exceptions end the loop; all others are failures
-        of the environment.
-        """
-        super().__init__(factories, first, autoreset, BaseException, **keywords)
-        self._report = report
-        self._fail = fail
-        self._concurrency = max_concurrency
+    catch: type[BaseException] = BaseException
+    report: Report
+    fail: Fail
+    max_concurrency: int | None = None
+    fatal: tuple[type[BaseException], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._limit: asyncio.Semaphore | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *fatal)
+        self._fatal: tuple[type[BaseException], ...] = (GeneratorExit, *self.fatal)
         self._runners: list[_Runner] = []
         # Tasks of environments that were given up, and tasks that close such environments.
         self._leftovers: set[asyncio.Task[None]] = set()
@@ -208,7 +200,7 @@ class LoopHost(Host):
         for k, action in enumerate(actions):
             i = start - self.first + k
             runner = self._runners[i]
-            if isinstance(message, Load) and message.replaces:
+            if isinstance(message, Replace):
                 runner = self._replace(i, operation, k)
             else:
                 runner.queue.append((operation, k, action))
@@ -232,7 +224,7 @@ class LoopHost(Host):
             return
         error = task.exception()
         if error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
-            self._fail(error)
+            self.fail(error)
 
     def _replace(self, i: int, operation: Operation, k: int) -> _Runner:
         """Give an environment up: another runner replaces it, and starts with an operation."""
@@ -244,7 +236,7 @@ class LoopHost(Host):
         if old.queued:
             # Still queued behind the concurrency limit: not at fault, so reuse it.
             runner = _Runner(old.slot)
-            self._report(operation, old.slot.id, Payload(values={old.slot.id: None}))
+            self.report(operation, old.slot.id, Payload(values={old.slot.id: None}))
         else:
             old.leave()  # now, because the task may ignore its cancellation and never leave
             runner = _Runner(replace(old.slot, extra=Extra()))
@@ -276,8 +268,8 @@ class LoopHost(Host):
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
-            if self._concurrency is not None:
-                self._limit = asyncio.Semaphore(self._concurrency)
+            if self.max_concurrency is not None:
+                self._limit = asyncio.Semaphore(self.max_concurrency)
         return loop
 
     async def _serve(self, runner: _Runner) -> None:
@@ -295,8 +287,8 @@ class LoopHost(Host):
                 if self._limit is not None:
                     self.shared.meter.queued(slot.id, await runner.enter(self._limit))
                 running: Awaitable[None] = self._run(runner, operation, k, action)
-                if self._marker is not None:
-                    running = track_running(running, self._marker, slot.id)
+                if self.marker is not None:
+                    running = track_running(running, self.marker, slot.id)
                 try:
                     await running
                 finally:
@@ -306,7 +298,7 @@ class LoopHost(Host):
                     return
                 writer = self.shared.results.writer
                 waits = slot.extra.made is not None or writer.new
-                self._report(operation, slot.id, slot.extra.take(writer) if waits else None)
+                self.report(operation, slot.id, slot.extra.take(writer) if waits else None)
         if runner.given_up:
             return
         if self._closing:

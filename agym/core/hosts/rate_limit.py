@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,29 +112,22 @@ def _kind(factory: Any) -> Hashable:
     return getattr(made, "__code__", None) or id(made)
 
 
+@dataclass(eq=False)
 class Turns:
-    """Lets each call of a host's environments wait for its turn, and adds up the waiting time."""
+    """Lets each call of a host's environments wait for its turn, and adds up the waiting time.
 
-    def __init__(
-        self,
-        limiter: RateLimiter,
-        first: int,
-        gauges: Gauges,
-        closes_within: Callable[[float], bool] | None,
-    ) -> None:
-        """Wait for the turns that a limiter gives.
+    Attributes:
+        limiter: Gives the turns.
+        first: Id of the host's first environment.
+        gauges: Add up the time.
+        closes_within: Sleeps for this many seconds, or until the environments are being closed;
+            returns whether they are. ``None`` if nothing can close them during the wait.
+    """
 
-        Args:
-            limiter: The limiter.
-            first: Id of the host's first environment.
-            gauges: Add up the time.
-            closes_within: Sleeps for this many seconds, or until the environments are being closed;
-                returns whether they are. ``None`` if nothing can close them during the wait.
-        """
-        self._limiter = limiter
-        self._first = first
-        self._arrays = gauges.arrays
-        self._closes_within = closes_within or threading.Event().wait
+    limiter: RateLimiter
+    first: int
+    gauges: Gauges
+    closes_within: Callable[[float], bool] | None
 
     def wait(self, i: int) -> Any:
         """Wait for an environment's turn in this thread; return the time in nanoseconds.
@@ -145,7 +139,8 @@ class Turns:
         turn = self._reserve(i)
         if turn <= started:
             return 0
-        if self._closes_within((turn - started) / 1e9):
+        sleep = self.closes_within or threading.Event().wait
+        if sleep((turn - started) / 1e9):
             raise RuntimeError("the environments were closed while it waited for its turn")
         return self._count(i, started)
 
@@ -155,13 +150,13 @@ class Turns:
         return function()
 
     def _reserve(self, i: int) -> int:
-        turn = self._limiter.reserve(self._first + i)
-        self._arrays["rate_turn"][self._first + i] = turn
+        turn = self.limiter.reserve(self.first + i)
+        self.gauges.arrays["rate_turn"][self.first + i] = turn
         return turn
 
     def _count(self, i: int, started: int) -> int:
         waited = now() - started
-        self._arrays["rate_waited"][self._first + i] += waited
+        self.gauges.arrays["rate_waited"][self.first + i] += waited
         return waited
 
 

@@ -30,23 +30,20 @@ from agym.core.hosts.rate_limit import LoopTurns, Turns
 from agym.core.hosts.rows import Extra, Results, StepResult
 from agym.core.hosts.states import by_attributes
 from agym.core.hosts.states.codecs import learn
-from agym.core.hosts.states.env_state import CUT_OFF, OTHER_KIND, Copy, EnvState
-from agym.core.hosts.states.episode_record import MAX_ACTIONS, Record, note_start, restore_start
+from agym.core.hosts.states.env_state import (
+    CUT_OFF,
+    MAX_ACTIONS,
+    OTHER_KIND,
+    Copy,
+    EnvState,
+    Record,
+    note_start,
+    restore_start,
+)
 from agym.core.hosts.states.ways import Proof, copy_attributes, copy_env, kind_of, prove
 from agym.core.protocol.attributes import assign, look_up, peek
 from agym.core.protocol.infos.policy import InfoFilter
-from agym.core.protocol.messages.operations import (
-    Call,
-    CloseEnv,
-    GetAttr,
-    InjectFault,
-    Load,
-    Message,
-    Render,
-    Reset,
-    Save,
-    SetAttr,
-)
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.resets import EpisodeStart, as_keywords, lasting
 from agym.core.protocol.metrics.gauges import Meter
 from agym.core.protocol.space_layout import Layout
@@ -166,7 +163,7 @@ class Slot:
 
     # ---------------------------------------------------------------- episodes
 
-    def reset(self, message: Reset, k: int) -> Program[None]:
+    def reset(self, message: ops.Reset, k: int) -> Program[None]:
         """Start an episode at the caller's request."""
         seed = None if message.seeds is None else message.seeds[k]
         if seed is not None:
@@ -298,33 +295,33 @@ class Slot:
 
     # ---------------------------------------------------------------- calls
 
-    def render(self, message: Render, k: int) -> Program[Any]:
+    def render(self, message: ops.Render, k: int) -> Program[Any]:
         """Return a frame."""
         frame = yield partial(call_method, self.env, "render", (), {})
         return self.shared.keep_frame(frame)
 
-    def call(self, message: Call, k: int) -> Program[Any]:
+    def call(self, message: ops.Call, k: int) -> Program[Any]:
         """Call a method, or read an attribute."""
         return (yield partial(call_method, self.env, *message.arguments(k)))
 
-    def get_attr(self, message: GetAttr, k: int) -> Program[Any]:
+    def get_attr(self, message: ops.GetAttr, k: int) -> Program[Any]:
         """Read an attribute."""
         # In a tuple, so that a host does not await a value that happens to be awaitable.
         (value,) = yield lambda: (peek(self.env, message.attribute),)
         return value
 
-    def set_attr(self, message: SetAttr, k: int) -> Program[Any]:
+    def set_attr(self, message: ops.SetAttr, k: int) -> Program[Any]:
         """Set an attribute."""
         return (yield partial(assign, self.env, *message.arguments(k), create=message.create))
 
-    def close(self, message: CloseEnv | None = None, k: int = 0) -> Program[Any]:
+    def close(self, message: ops.CloseEnv | None = None, k: int = 0) -> Program[Any]:
         """Close the environment for good. Idempotent."""
         if self.closed:
             return None
         self.closed = True
         return (yield from close_env(self.env))
 
-    def inject(self, message: InjectFault, k: int) -> Program[None]:
+    def inject(self, message: ops.InjectFault, k: int) -> Program[None]:
         """Let the next step fail."""
         self.fault = message.faults[k]
         return
@@ -332,21 +329,21 @@ class Slot:
 
     # ---------------------------------------------------------------- states
 
-    def save(self, message: Save, k: int) -> Program[EnvState | str]:
+    def save(self, message: ops.Save, k: int) -> Program[EnvState | str]:
         """Return the environment's state, or why it is not available."""
         if self.episode.phase is Phase.CUT:
             return CUT_OFF
         learn(message.codecs)
         plane = message.planes[k]
         copied: Copy | str = ""
-        if not message.leaves:
+        if not isinstance(message, ops.Export):
             copied = yield from self._copy()
         elif message.proof is not None:
             copied = copy_attributes(self.env, message.proof)
         if isinstance(copied, Copy):
             statistics = self.shared.filter.statistics(self.i)
             return self._state(plane, copied=copied, steps=self.steps, statistics=statistics)
-        return self._between_episodes(plane) if message.leaves else copied
+        return self._between_episodes(plane) if message.moves else copied
 
     def _copy(self) -> Program[Copy | str]:
         if not self.shared.coroutines:
@@ -401,7 +398,7 @@ class Slot:
         state.episode.retry = self.next_start()
         return state
 
-    def load(self, message: Load, k: int) -> Program[str | None]:
+    def load(self, message: ops.Load, k: int) -> Program[str | None]:
         """Bring the environment, or its replacement, to a state; see :class:`Load`."""
         state: EnvState = message.states[k]
         shared = self.shared
@@ -412,7 +409,7 @@ class Slot:
             row = (state.observation, 0.0, *state.flags, info)
             shared.results.put(message.plane, self.id, row, self.extra)
             return None
-        if message.remakes:
+        if isinstance(message, ops.Replace) and not message.fresh:
             shared.discard(self.env)
             self.env = yield partial(shared.remake, self)
         self.record, self.fault, self.resetting = None, None, False
@@ -529,14 +526,17 @@ def close_env(env: Any) -> Program[Any]:
 
 
 # The program of each message.
-PROGRAMS: Final[Mapping[type[Message], Callable[..., Program[Any]]]] = {
-    Reset: Slot.reset,
-    Render: Slot.render,
-    Call: Slot.call,
-    GetAttr: Slot.get_attr,
-    SetAttr: Slot.set_attr,
-    CloseEnv: Slot.close,
-    InjectFault: Slot.inject,
-    Save: Slot.save,
-    Load: Slot.load,
+PROGRAMS: Final[Mapping[type[ops.Message], Callable[..., Program[Any]]]] = {
+    ops.Reset: Slot.reset,
+    ops.Render: Slot.render,
+    ops.Call: Slot.call,
+    ops.GetAttr: Slot.get_attr,
+    ops.SetAttr: Slot.set_attr,
+    ops.CloseEnv: Slot.close,
+    ops.InjectFault: Slot.inject,
+    ops.Save: Slot.save,
+    ops.Export: Slot.save,
+    ops.Load: Slot.load,
+    ops.Import: Slot.load,
+    ops.Replace: Slot.load,
 }

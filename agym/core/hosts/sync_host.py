@@ -98,13 +98,13 @@ class SyncHost(Host):
                 closing = drive(slot.close())
                 if inspect.iscoroutine(closing):  # the host refused a coroutine environment
                     closing.close()
-            except self._catch as exception:
+            except self.catch as exception:
                 failures.append(Failure.of(exception, slot.id, "close"))
         self.shared.slots, self._steps = [], []
         return failures
 
     def _discard(self, env: Any) -> None:
-        with suppress(self._catch):
+        with suppress(self.catch):
             drive(close_env(env))
 
     def prove(self, codecs: Registered) -> dict[int, Proof]:
@@ -130,7 +130,7 @@ class SyncHost(Host):
                 value = drive(program(slot, message, k))
                 if not message.writes_rows:
                     self._extra.payload.values[slot.id] = value
-            except self._catch as error:
+            except self.catch as error:
                 self._fail(error, slot, message.name)
             finally:
                 self._steps[slot.i] = self._step_of(slot)
@@ -143,8 +143,8 @@ class SyncHost(Host):
 
     def _mark(self, env_id: int | None) -> None:
         """Record the running environment, so that a hang or a crash can be attributed."""
-        if self._marker is not None:
-            self._marker[0] = 0 if env_id is None else env_id + 1
+        if self.marker is not None:
+            self.marker[0] = 0 if env_id is None else env_id + 1
 
     def _fail(self, error: BaseException, slot: Slot, operation: str, action: Any = None) -> None:
         self._extra.payload.problems.append(self._failure(error, slot, operation, action))
@@ -226,17 +226,17 @@ class SyncHost(Host):
         try:
             if self._timing:
                 self._step_timed(steps, actions, start, results)
-            elif self._marker is None:
+            elif self.marker is None:
                 for step, action in zip(steps, actions):  # noqa: B905
                     results.append(step(action))
             else:
-                marker = self._marker
+                marker = self.marker
                 for mark, step, action in zip(count(start + 1), steps, actions):
                     marker[0] = mark
                     results.append(step(action))
                 marker[0] = 0
             self._store(results, start, stop, plane)
-        except self._catch as error:
+        except self.catch as error:
             self._step_others(error, results, actions, start, stop, plane)
 
     def _step_timed(
@@ -284,7 +284,7 @@ class SyncHost(Host):
             self._mark(slot.id)
             try:
                 rescued.append(self._steps[slot.i](action))
-            except self._catch as another:
+            except self.catch as another:
                 if another.__context__ is error:  # the two are unrelated
                     another.__context__ = None
                 self._fail(another, slot, "step", action)
@@ -294,7 +294,7 @@ class SyncHost(Host):
             if result is not None:
                 try:
                     self._store([result], slot.id, slot.id + 1, plane)
-                except self._catch as misfit:  # the result does not fit the space
+                except self.catch as misfit:  # the result does not fit the space
                     self._fail(misfit, slot, "step", action)
 
     def _store(self, results: Sequence[StepResult], start: int, stop: int, plane: int) -> None:
@@ -356,25 +356,17 @@ class SyncHost(Host):
         if shared.filter.active:
             shared.filter.add(low, rewards)
         if done:
-            self._end_episodes(results, infos, start, plane, sorted({*over, *cut}))
+            for k in sorted({*over, *cut}):
+                self._end_episode(shared.slots[low + k], results[k], infos[k], plane)
+            self._mark(None)
 
-    def _end_episodes(
-        self,
-        results: Sequence[StepResult],
-        infos: Sequence[Info],
-        start: int,
-        plane: int,
-        ended: Sequence[int],
-    ) -> None:
-        for k in ended:
-            slot = self.shared.slots[start - self.first + k]
-            if self._marker is not None:
-                self._mark(slot.id)
-            try:
-                program = slot.end(results[k], infos[k], plane)
-                if program is not None:
-                    drive(program)
-            except self._catch as error:
-                self._fail(error, slot, "reset")
-            self._steps[slot.i] = self._step_of(slot)
-        self._mark(None)
+    def _end_episode(self, slot: Slot, result: StepResult, info: Info, plane: int) -> None:
+        if self.marker is not None:
+            self._mark(slot.id)
+        try:
+            program = slot.end(result, info, plane)
+            if program is not None:
+                drive(program)
+        except self.catch as error:
+            self._fail(error, slot, "reset")
+        self._steps[slot.i] = self._step_of(slot)

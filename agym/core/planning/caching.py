@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -28,6 +27,7 @@ import gymnasium
 import numpy as np
 
 from agym.core._system.cpus import core_numbers, quota
+from agym.core._system.files import write_atomically
 from agym.core.hosts.factories import Factory
 from agym.core.planning.model import Profile
 
@@ -126,14 +126,7 @@ def _write(path: Path | None, record: dict[str, Any]) -> None:
     # old or the new file. If two write at once, one measurement is lost, and made again later.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            try:
-                json.dump(record, file)
-                file.close()
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        write_atomically(path, json.dumps(record).encode())
 
 
 def source_file(env: Any) -> str | None:

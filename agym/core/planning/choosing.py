@@ -32,7 +32,7 @@ from agym.core._system.cpus import available_cores, core_numbers
 from agym.core._system.isolation import NoRunningLoop
 from agym.core._system.load import Load
 from agym.core.backends.registry import refuse_import
-from agym.core.engine.stats import Traffic
+from agym.core.engine.calls.traffic import Traffic
 from agym.core.hosts.factories import Factory, OneShotFactory, describe_first, reraise
 from agym.core.planning.caching import (
     recall_measured,
@@ -41,15 +41,14 @@ from agym.core.planning.caching import (
     remember_profile,
     source_file,
 )
-from agym.core.planning.choice import decide, describe_basis, explain, readable
+from agym.core.planning.choice import Plan, decide, describe_basis, explain, readable
 from agym.core.planning.model import Candidate, Profile, Requirements, candidates
-from agym.core.planning.plans import Plan
-from agym.core.planning.profiling import measure
 from agym.core.planning.sampling import (
     CHEAP_SECONDS,
     is_trusted,
     make_sample,
     makes_sync,
+    measure,
     name_of,
     obstacle,
 )
@@ -227,11 +226,7 @@ def learn_from(plan: Plan, factory: Factory, traffic: Traffic) -> None:
 
 
 def _compare(
-    plan: Plan,
-    factory: Factory,
-    serial: float,
-    traffic: Traffic,
-    steps: Sequence[tuple[int, int]],
+    plan: Plan, factory: Factory, serial: float, traffic: Traffic, steps: Sequence[tuple[int, int]]
 ) -> None:
     """Store the batch time if it refutes the plan."""
     batch = median(took for took, _ in steps) / 1e9

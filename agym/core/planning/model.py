@@ -1,6 +1,6 @@
 """Predicts the time of a batch on each backend. Nothing is measured or chosen here.
 
-One environment is measured elsewhere (``planning/profiling.py``), and measurements of real runs
+One environment is measured elsewhere (``planning/sampling.py``), and measurements of real runs
 replace the prediction (``planning/caching.py``)::
 
     Profile + Requirements --> a candidate per backend, with predicted seconds --> the chosen one

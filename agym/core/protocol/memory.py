@@ -52,10 +52,9 @@ class Arena:
             self._memory = mmap.mmap(self.descriptor, self.size)
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         offset = 0
-        for name, field in fields.items():
-            dtype, shape = field
+        for name, (dtype, shape) in fields.items():
             self.arrays[name] = np.ndarray(shape, dtype, buffer=self._memory, offset=offset)
-            offset += _room(field)
+            offset += _room((dtype, shape))
 
     @property
     def memory(self) -> np.ndarray[Any, Any]:

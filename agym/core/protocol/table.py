@@ -78,14 +78,10 @@ class Plane:
 
     def at(self, index: int | slice) -> Plane:
         """Return views of the rows of a slice, or one of the planes stacked in this one."""
-        return Plane(
-            [array[index] for array in self.observations],
-            [array[index] for array in self.final],
-            self.rewards[index],
-            self.terminated[index],
-            self.truncated[index],
-            self.infos,
-        )
+        observations = [array[index] for array in self.observations]
+        final = [array[index] for array in self.final]
+        scalars = self.rewards[index], self.terminated[index], self.truncated[index]
+        return Plane(observations, final, *scalars, self.infos)
 
 
 class PlanesByNumber(dict[int, Plane]):
@@ -181,14 +177,9 @@ class SlotTable:
 
     def _plane(self, arrays: Mapping[str, Array], infos: InfoArea) -> Plane:
         leaves = self.observation.fixed
-        return Plane(
-            [arrays[f"observation{i}"] for i in leaves],
-            [arrays[f"final{i}"] for i in leaves] if self.final else [],
-            arrays["rewards"],
-            arrays["terminated"],
-            arrays["truncated"],
-            infos,
-        )
+        final = [arrays[f"final{i}"] for i in leaves] if self.final else []
+        scalars = arrays["rewards"], arrays["terminated"], arrays["truncated"]
+        return Plane([arrays[f"observation{i}"] for i in leaves], final, *scalars, infos)
 
     def stack(
         self, count: int, *, shared: bool = False, descriptor: int | None = None

@@ -16,6 +16,11 @@ from typing_extensions import TypeVar  # the standard library has defaults from 
 Array = np.ndarray[Any, Any]
 Info = dict[str, Any]
 
+# The options and the result of one environment's reset, and the result of its step.
+Options = dict[str, Any]
+Start = tuple[Any, Info]
+Result = tuple[Any, float, bool, bool, Info]
+
 Observations = TypeVar("Observations", covariant=True, default=Any)
 Actions = TypeVar("Actions", contravariant=True, default=Any)
 Rewards = TypeVar("Rewards", covariant=True, default=Any)

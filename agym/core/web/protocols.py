@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
@@ -101,7 +102,34 @@ class GuardedHTTP(H11Protocol):
 
 
 class GuardedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket; reads nothing from a client that reads nothing, and aborts what stays open."""
+    """A WebSocket; reads nothing from a client that reads nothing, and aborts what stays open.
+
+    When the client leaves, the application is cancelled, whatever it awaits.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._application, self.app = self.app, self._run
+        self._task: asyncio.Task[Any] | None = None
+
+    async def _run(self, scope: Any, receive: Any, send: Any) -> None:
+        self._task = asyncio.current_task()
+        try:
+            await self._application(scope, receive, send)
+        except asyncio.CancelledError:
+            if self.disconnected:
+                raise ClientDisconnected from None  # uvicorn does not log this error
+            raise
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._task is not None:
+            self._task.cancel()
+
+    async def receive(self) -> Any:
+        if not self.queue.empty():
+            await asyncio.sleep(0)  # a client that sends many messages at once delays no other
+        return await super().receive()
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

@@ -24,12 +24,10 @@ LEFT_END_32, RIGHT_END_32, FASTEST_32, GOAL_32, POWER_32 = (
     float(np.float32(value)) for value in (LEFT_END, RIGHT_END, FASTEST, 0.45, 0.0015)
 )
 
-STATE = np.dtype([("position", float), ("velocity", float), ("goal_velocity", float)])
 LOW, HIGH = (
     np.array([end, speed], np.float32)
     for end, speed in ((LEFT_END, -FASTEST), (RIGHT_END, FASTEST))
 )
-METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
 
 class MountainCar:
@@ -50,13 +48,13 @@ class MountainCar:
     ``gymnasium/envs/classic_control/mountain_car.py``.
     """
 
-    state = STATE
+    state = np.dtype([("position", float), ("velocity", float), ("goal_velocity", float)])
     observation_space = spaces.Box(LOW, HIGH, dtype=np.float32)
-    action_space = spaces.Discrete(3)
+    action_space: spaces.Space[Any] = spaces.Discrete(3)
     parameters = {"goal_velocity": 0.0}  # noqa: RUF012
     max_episode_steps = 200
     reward_threshold = -110.0
-    metadata = METADATA
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
@@ -85,7 +83,7 @@ class MountainCar:
         return gymnasium_picture(GYMNASIUM, "rgb_array", {"state": drawn})
 
 
-class MountainCarContinuous:
+class MountainCarContinuous(MountainCar):
     """Gymnasium's ``MountainCarContinuous-v0``.
 
     Example:
@@ -103,13 +101,9 @@ class MountainCarContinuous:
     every state equals its observation.
     """
 
-    state = STATE
-    observation_space = spaces.Box(LOW, HIGH, dtype=np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-    parameters = {"goal_velocity": 0.0}  # noqa: RUF012
     max_episode_steps = 999
     reward_threshold = 90.0
-    metadata = METADATA
 
     @staticmethod
     def reset(state: Any, rng: Any) -> None:
@@ -129,11 +123,6 @@ class MountainCarContinuous:
         state.velocity = velocity
         at_goal = position >= GOAL_32 and velocity >= single(state.goal_velocity)
         return (100.0 if at_goal else 0.0) - force * force * 0.1, at_goal
-
-    @staticmethod
-    def observe(state: Any, out: Any) -> None:
-        out[0] = state.position
-        out[1] = state.velocity
 
     @staticmethod
     def render(state: Any) -> Any:

@@ -158,10 +158,7 @@ def draw_bricks(out: Any, row: int, bricks: int) -> None:
 
 def moved(paddle: int, half: int, action: int) -> int:
     """Return a paddle's centre after an action; the sides stop the paddle."""
-    if action == LEFT:
-        paddle -= PACE
-    if action == RIGHT:
-        paddle += PACE
+    paddle += PACE * ((action == RIGHT) - (action == LEFT))
     return min(max(paddle, half), WIDTH - 1 - half)
 
 
@@ -227,7 +224,5 @@ def meet(state: Any) -> bool:
 
 def spun(run: int, offset: int, half: int) -> int:
     """Return the columns per step of a ball after it met the paddle ``offset`` from the centre."""
-    way = 1 if run > 0 else -1
-    if offset != 0:
-        way = 1 if offset > 0 else -1
+    way = 1 if (offset or run) > 0 else -1
     return 2 * way if abs(offset) > half // 2 else way

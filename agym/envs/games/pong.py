@@ -126,20 +126,24 @@ class Pong:
 
     @staticmethod
     def observe(state: Any, out: Any) -> None:
-        draw(state, out)
+        out[:, :] = EMPTY
+        for k in range(-HALF, HALF + 1):
+            out[state.left + k, 0] = PADDLE
+            out[state.right + k, WIDTH - 1] = PADDLE
+        out[state.row, state.column] = BALL
 
     @staticmethod
     def check(points: int, skill: float) -> None:
         if points < 1:
             raise ValueError(f"points={points} must be a number of points: 1 or more")
         if not 0 <= skill <= 1:
-            raise ValueError(
-                f"skill={skill} must be the probability that the opponent pays attention, 0 to 1"
-            )
+            raise ValueError(f"skill={skill} must be a probability, from 0 to 1")
 
     @staticmethod
     def render(state: Any, mode: str) -> Any:
-        return picture(state, mode)
+        cells = np.zeros((HEIGHT, WIDTH), np.uint8)
+        Pong.observe(state, cells)
+        return draw_cells(cells, mode, COLORS, LETTERS_OF_CELLS)
 
 
 class PongRally:
@@ -298,19 +302,3 @@ def follow(row: int, run: int, paddle: int, bits: int, skill: int) -> int:
     if row > paddle + 1:
         return DOWN
     return STAY
-
-
-def draw(state: Any, cells: Any) -> None:
-    """Draw a game into cells."""
-    cells[:, :] = EMPTY
-    for k in range(-HALF, HALF + 1):
-        cells[state.left + k, 0] = PADDLE
-        cells[state.right + k, WIDTH - 1] = PADDLE
-    cells[state.row, state.column] = BALL
-
-
-def picture(state: Any, mode: str) -> Any:
-    """Render a game as pixels or text."""
-    cells = np.zeros((HEIGHT, WIDTH), np.uint8)
-    draw(state, cells)
-    return draw_cells(cells, mode, COLORS, LETTERS_OF_CELLS)

@@ -8,11 +8,13 @@ import numpy as np
 from gymnasium import spaces
 
 from agym.envs.gymnasium_pictures import gymnasium_picture
+from agym.envs.toy_text.maps import walked
 
 GYMNASIUM = "gymnasium.envs.toy_text.cliffwalking:CliffWalkingEnv"
 
 HEIGHT, WIDTH = 4, 12
-UP, RIGHT, DOWN, LEFT = 0, 1, 2, 3
+# By action, the rows down and the columns to the right: up, right, down and left.
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 THIRD = 1 / 3
 
 
@@ -55,7 +57,7 @@ class CliffWalking:
         if state.is_slippery:
             way = (action + rng.integers(-1, 2)) & 3
         state.prob = THIRD if state.is_slippery else 1.0
-        row, column = walked(state.row, state.column, way)
+        row, column = walked(state.row, state.column, MOVES[way], HEIGHT, WIDTH)
         fallen = row == HEIGHT - 1 and 0 < column < WIDTH - 1
         state.row = row
         state.column = 0 if fallen else column
@@ -73,16 +75,3 @@ class CliffWalking:
     @staticmethod
     def render(state: Any, mode: str) -> Any:
         return gymnasium_picture(GYMNASIUM, mode, {"s": state.row * WIDTH + state.column})
-
-
-def walked(row: int, column: int, way: int) -> tuple[int, int]:
-    """Return the row and the column after a step; the player stays on the map."""
-    if way == UP:
-        row = max(row - 1, 0)
-    elif way == RIGHT:
-        column = min(column + 1, WIDTH - 1)
-    elif way == DOWN:
-        row = min(row + 1, HEIGHT - 1)
-    else:
-        column = max(column - 1, 0)
-    return row, column

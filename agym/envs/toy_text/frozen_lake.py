@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.toy_text.frozen_lake import MAPS
 
 from agym.envs.gymnasium_pictures import gymnasium_picture
+from agym.envs.toy_text.maps import walked
 
 GYMNASIUM = "gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv"
 
-LEFT, DOWN, RIGHT, UP = 0, 1, 2, 3
+# By action, the rows down and the columns to the right: left, down, right and up.
+MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
 
 # Tiles, which are also the indices of `reward_schedule`.
 GOAL, HOLE, FROZEN = 0, 1, 2
@@ -96,7 +99,8 @@ def frozen_lake(
             if tiles[state.row, state.column] != FROZEN:  # the episode has ended before
                 return 0.0, True
             way = slipped(state, action, rng.random()) if state.is_slippery else action
-            state.row, state.column = walked(state.row, state.column, way, height, width)
+            move = MOVES[way]
+            state.row, state.column = walked(state.row, state.column, move, height, width)
             tile = tiles[state.row, state.column]
             return state.reward_schedule[tile], tile != FROZEN
 
@@ -153,35 +157,8 @@ def slipped(state: Any, action: int, drawn: float) -> int:
     return (action + turn) & 3
 
 
-def walked(row: int, column: int, way: int, height: int, width: int) -> tuple[int, int]:
-    """Return the row and the column after a step; the player stays on the map."""
-    if way == LEFT:
-        column = max(column - 1, 0)
-    elif way == DOWN:
-        row = min(row + 1, height - 1)
-    elif way == RIGHT:
-        column = min(column + 1, width - 1)
-    else:
-        row = max(row - 1, 0)
-    return row, column
-
-
-FrozenLake = frozen_lake(
-    ["SFFF", "FHFH", "FFFH", "HFFG"], max_episode_steps=100, reward_threshold=0.7
-)
+FrozenLake = frozen_lake(MAPS["4x4"], max_episode_steps=100, reward_threshold=0.7)
 
 FrozenLake8x8 = frozen_lake(
-    [
-        "SFFFFFFF",
-        "FFFFFFFF",
-        "FFFHFFFF",
-        "FFFFFHFF",
-        "FFFHFFFF",
-        "FHHFFFHF",
-        "FHFFHFHF",
-        "FFFHFFFG",
-    ],
-    name="FrozenLake8x8",
-    max_episode_steps=200,
-    reward_threshold=0.85,
+    MAPS["8x8"], name="FrozenLake8x8", max_episode_steps=200, reward_threshold=0.85
 )

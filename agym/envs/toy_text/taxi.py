@@ -14,6 +14,8 @@ GYMNASIUM = "gymnasium.envs.toy_text.taxi:TaxiEnv"
 SIZE = 5
 SOUTH, NORTH, EAST, WEST, PICK_UP, DROP_OFF = 0, 1, 2, 3, 4, 5
 ACTIONS = 6
+# By direction, the rows to the south and the columns to the east.
+MOVES = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
 # A colon is a passage between two columns, and a bar is a wall.
 MAP = (
@@ -187,14 +189,8 @@ def is_open(row: int, column: int, way: int) -> bool:
 def driven(row: int, column: int, way: int) -> tuple[int, int]:
     """Return the row and the column after a step; walls stop the taxi."""
     if is_open(row, column, way):
-        if way == SOUTH:
-            row += 1
-        elif way == NORTH:
-            row -= 1
-        elif way == EAST:
-            column += 1
-        else:
-            column -= 1
+        row += MOVES[way][0]
+        column += MOVES[way][1]
     return row, column
 
 

@@ -4,6 +4,7 @@ from agym.testing.laws import (
     arguments,
     attributes,
     failures,
+    groups,
     lifecycle,
     order,
     receiving,
@@ -11,6 +12,7 @@ from agym.testing.laws import (
     resets,
     results,
     snapshots,
+    threads,
 )
 from agym.testing.laws.law import LAWS, Law, assert_same
 
@@ -21,6 +23,7 @@ __all__ = [
     "assert_same",
     "attributes",
     "failures",
+    "groups",
     "lifecycle",
     "order",
     "receiving",
@@ -28,4 +31,5 @@ __all__ = [
     "resets",
     "results",
     "snapshots",
+    "threads",
 ]

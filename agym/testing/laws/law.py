@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,3 +81,13 @@ def rows(batch: Any) -> list[list[float]]:
 def steps_of(envs: Any) -> Sequence[int]:
     """Return the number of steps of each environment's episode."""
     return [int(frame.split(":")[1]) for frame in envs.render()]
+
+
+def calls_of(envs: Any) -> list[Callable[[], Any]]:
+    """Return each call of two environments, and of a handle; a step must have been sent."""
+    ones: list[Callable[[], Any]] = [envs[0].reset, envs[0].render, partial(envs[0].step, 0)]
+    return [
+        envs.reset, envs.render, envs.restart, envs.recv, *ones, partial(envs.step, [0, 0]),
+        partial(envs.send, [0, 0]), partial(envs.call, "add", 1), partial(envs.get_attr, "value"),
+        partial(envs.set_attr, "value", 1),
+    ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agym.errors import AgymErrorGroup, BusyError, ClosedError, EnvError, WorkerDied
-from agym.testing.laws.law import law, rows
+from agym.testing.laws.law import calls_of, law, rows
 from agym.testing.scripted import DEATHS, Script
 from agym.testing.worlds import World
 
@@ -34,10 +34,8 @@ def calls_after_closing_are_refused(world: World) -> None:
         calls = [envs.reset, envs.render, lambda: envs.step([0, 0])]
         if "single" in world.has:
             envs.send([0, 0])
-            calls += [partial(envs.call, "add", 1), partial(envs.get_attr, "value")]
+            calls = calls_of(envs)
             calls += [partial(call, env_ids=[]) for call in (envs.reset, envs.render, envs.restart)]
-            calls += [partial(envs.set_attr, "value", 1), envs[0].reset, partial(envs[0].step, 0)]
-            calls += [envs.recv, lambda: envs.send([0, 0])]
         envs.close()
         for call in calls:
             with pytest.raises(ClosedError):
@@ -93,6 +91,9 @@ def a_worker_that_dies_in_a_constructor_is_reported(world: World) -> None:
 def restart_replaces_environments_that_work(world: World) -> None:
     """The workers stay; only these environments are made again and need a reset."""
     with world.with_options(workers=2).open(4, length=9) as envs:
+        envs.set_attr("value", 5.0)
+        assert envs.restart([0]) == [0]  # it was never reset
+        assert envs.get_attr("value") == [1.0, 5.0, 5.0, 5.0]
         envs.reset()
         pids = envs.call("pid")
         envs.step([0] * 4)

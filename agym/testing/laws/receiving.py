@@ -19,30 +19,30 @@ from agym.errors import (
     WorkerDied,
 )
 from agym.testing.laws.law import assert_same, law, rows, steps_of
-from agym.testing.worlds import World
+from agym.testing.worlds import Player, World
 
 
 @law("single")
 def sent_steps_are_received_once(world: World) -> None:
-    """In batches of any environments, each row equals the row of a plain step."""
+    """In batches of any environments, each row equals that of a plain step, and never changes."""
     with world.open(5) as ours, world.open(5) as theirs:
         ours.reset(seed=3)
         theirs.reset(seed=3)
+        seen = []
         for k in range(12):
             actions = [(k + i) % 10 for i in range(5)]
             expected = theirs.step(actions)
             ours.send(actions)
-            received, sizes = [], []
-            for batch in ours.as_completed(min_envs=2, max_envs=2):
-                assert batch.env_ids.dtype == np.int64
-                sizes.append(len(batch.env_ids))
-                for row, i in enumerate(batch.env_ids):
-                    received.append(int(i))
-                    assert_same(
-                        [column[row] for column in batch[1:]], [column[i] for column in expected]
-                    )
-            assert sorted(received) == [0, 1, 2, 3, 4]
-            assert sizes == [2, 2, 1]
+            batches = list(ours.as_completed(min_envs=2, max_envs=2))
+            assert [len(batch.env_ids) for batch in batches] == [2, 2, 1]
+            assert sorted(i for batch in batches for i in batch.env_ids) == [0, 1, 2, 3, 4]
+            seen += [(batch, expected) for batch in batches]
+        for batch, expected in seen:
+            assert batch.env_ids.dtype == np.int64
+            for row, i in enumerate(batch.env_ids):
+                assert_same(
+                    [column[row] for column in batch[1:]], [column[i] for column in expected]
+                )
 
 
 @law("single")
@@ -83,6 +83,13 @@ def a_sent_step_excludes_others_until_it_is_received(world: World) -> None:
             assert sorted(batch.env_ids.tolist()) == [0, 2]
             assert {action for *_, action in rows(batch)} == {4}
         assert envs.step([0, 0, 0]).observations[:, 2].tolist() == [1, 3, 3]
+        one, other = envs.envs.split(2)
+        member = Player(one, envs.runner)
+        member.send([0] * len(one))
+        with pytest.raises(BusyError):
+            member.step([0] * len(one))
+        Player(other, envs.runner).step([0] * len(other))
+        member.recv(min_envs=len(one))
 
 
 @law("concurrent")

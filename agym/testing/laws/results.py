@@ -6,10 +6,12 @@ import copy
 from functools import partial
 from typing import Any
 
+import pytest
 from gymnasium import Space, spaces
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from agym.errors import EnvError
 from agym.testing.laws.law import assert_same, law, play
 from agym.testing.random_env import RandomEnv
 from agym.testing.strategies import any_spaces
@@ -113,24 +115,105 @@ def lists_hold_the_values_of_arrays(world: World) -> None:
 
 
 @law("single")
-def episode_statistics_are_those_of_the_rewards(world: World) -> None:
-    """``info["episode"]`` has the sum of the rewards and the number of steps."""
-    with world.with_options(episode_stats=True).open(2) as envs:
-        _, *steps = play(envs, 3)
-        total = sum(step.rewards for step in steps)
-        for i, info in enumerate(steps[-1].infos):
-            info = info.get("final_info", info)
-            assert info["episode"]["l"] == 3
-            assert abs(float(info["episode"]["r"]) - total[i]) < 1e-6
+def episode_statistics_count_all_steps(world: World) -> None:
+    """``info["episode"]`` comes with the last step; steps of some and sent steps count as well."""
+
+    def told(info: dict[str, Any]) -> Any:
+        assert info.keys() <= {"final_obs", "final_info", "episode"}
+        episode = info.get("final_info", info).get("episode", {})
+        return episode.get("r"), episode.get("l")
+
+    with world.with_options(infos="episode").open(3, length=4) as envs:
+        observations, infos = envs.reset(seed=0)
+        expected = [(pytest.approx(4 * row[0] + 10 / 16), 4) for row in observations]
+        assert infos == [{}] * 3
+        envs.step([0, 0, 0])
+        envs.step([0, 0], env_ids=[0, 2])
+        envs.send([0, 0, 0])
+        assert envs.recv(min_envs=3).infos == [{}] * 3
+        infos = envs.step([0, 0, 0]).infos
+        assert [*map(told, infos)] == [expected[0], (None, None), expected[2]]
+        assert told(envs.step([0], env_ids=[1]).infos[0]) == expected[1]
+        assert envs.reset(env_ids=[1]).infos == [{}] * 3
+        steps = [envs.step([0], env_ids=[1]) for _ in range(4)]
+        total = pytest.approx(4 * steps[0].observations[0, 0] + 10 / 16)
+        assert [told(step.infos[0]) for step in steps] == [(None, None)] * 3 + [(total, 4)]
 
 
 @law("single")
+def an_episode_that_a_fault_ends_has_no_statistics(world: World) -> None:
+    """The next episode of the environment has them again."""
+    options = {"infos": "episode", "on_fault": "restart"}
+    with world.with_options(**options).open(2, length=3) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0])
+        envs.script.set(1, "step", "raise")
+        info = envs.step([0, 0]).infos[1]
+        assert "fault" in info
+        assert "episode" not in {**info, **info.get("final_info", {})}
+        if world.autoreset == "disabled":
+            envs.reset(env_ids=[1])
+        elif world.autoreset == "next_step":
+            envs.step([0], env_ids=[1])
+        infos = [envs.step([0], env_ids=[1]).infos[0] for _ in range(3)]
+        episodes = [info.get("final_info", info).get("episode", {}) for info in infos]
+        assert [episode.get("l") for episode in episodes] == [None, None, 3]
+
+
+@law("processes")
+def a_replayed_episode_has_the_statistics_of_all_its_steps(world: World) -> None:
+    """The steps before the death of the worker count as well."""
+    options = {"workers": 1, "infos": "episode", "on_fault": "replay"}
+    with world.with_options(**options).open(2, length=5) as envs:
+        draw = envs.reset(seed=0).observations[0, 0]
+        envs.script.set(1, "step", "kill", after=2)
+        info = [envs.step([0, 0]) for _ in range(5)][-1].infos[0]
+        assert envs.stats().workers[0].restarts == 1
+        episode = info.get("final_info", info)["episode"]
+        assert (episode["r"], episode["l"]) == (pytest.approx(5 * draw + 15 / 16), 5)
+
+
+@law()
 def infos_are_left_out_on_demand(world: World) -> None:
-    """``infos="none"`` returns empty infos, and the same batches."""
+    """``infos="none"`` returns the same batches, and of all infos only final observations."""
     with world.with_options(infos="none").open(2) as ours, world.open(2) as theirs:
-        for one, other in zip(play(ours, 2), play(theirs, 2), strict=True):
+        for one, other in zip(play(ours), play(theirs), strict=True):
             assert_same(one[:-1], other[:-1])
-            assert one.infos == [{}, {}]
+            for info, full in zip(one.infos, other.infos, strict=True):
+                assert_same(info.pop("final_obs", None), full.get("final_obs"))
+                assert info.pop("final_info", {}) == info == {}
+
+
+@law("single")
+def a_fault_is_reported_without_other_infos(world: World) -> None:
+    """Under ``infos="none"``, the info of a fault has the fault alone."""
+    with world.with_options(infos="none", on_fault="restart").open(2) as envs:
+        envs.reset()
+        envs.script.set(1, "step", "raise")
+        info = envs.step([0, 0]).infos[1]
+        assert {"fault"} <= info.keys() <= {"fault", "final_obs", "final_info"}
+        assert info.get("final_info", {}) == {}
+
+
+@law("single")
+def infos_of_earlier_steps_do_not_come_back(world: World) -> None:
+    """A step without an info has an empty one, and a step after an error has its own."""
+    with world.open(3, length=99) as envs:
+        envs.reset()
+        envs.send([0] * 3)
+        envs.recv(min_envs=3)
+        for empty in ([1], [0, 1, 2], [0, 1]):
+            for i in empty:
+                envs.script.set(i, "step", "no info")
+            infos = envs.step([0] * 3).infos
+            assert [bool(info) for info in infos] == [i not in empty for i in range(3)]
+            envs.script.set(1, "step", "no info")
+            assert envs.step([0], env_ids=[1]).infos == [{}]
+        envs.script.set(1, "step", "raise")
+        with pytest.raises(EnvError):
+            envs.step([0] * 3)
+        envs.reset(env_ids=[1])
+        assert [info["now"] for info in envs.step([0] * 3).infos] == [6, 1, 6]
 
 
 @law("single")

@@ -64,7 +64,7 @@ class Hub:
     """
 
     def __init__(
-        self, tap: Tap, title: str, *, fps: float, share: float, pictures: bool, legend: str
+        self, tap: Tap, *, title: str, fps: float, share: float, pictures: bool, legend: str
     ) -> None:
         """Start without viewers.
 
@@ -97,8 +97,8 @@ class Hub:
         self._painter: ThreadPoolExecutor | None = None
         self._painting: asyncio.Task[None] | None = None
         self._again = False
-        self._numbers_timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()  # set when the numbers must not wait any longer
         # Takes a picture without a step, which is only possible on the caller's loop.
         self.take_idle: Callable[[], None] | None = None
 
@@ -125,7 +125,9 @@ class Hub:
         self.arrival.set()
         viewer.send("about", json.dumps({"type": "about", **self._about}))
         self.set_view(viewer, viewer.view)
-        self._send_numbers()
+        self._changed.set()
+        if self._sending is None or self._sending.done():
+            self._sending = self._loop.create_task(self._send_numbers())
         return True
 
     def remove(self, viewer: Viewer) -> None:
@@ -147,9 +149,7 @@ class Hub:
             self.set_pause(False)
         self.set_speed(self._speed)
         self._frames, self._trouble = {}, None
-        if self._numbers_timer is not None:
-            self._numbers_timer.cancel()
-            self._numbers_timer = None
+        self._changed.set()
         if self._painter is not None:
             self._painter.shutdown(wait=False)
             self._painter = None
@@ -242,20 +242,15 @@ class Hub:
 
     def _paint(self) -> None:
         """Paint for the viewers that are due, once the painting in progress is finished."""
-        if self._painting is not None:
-            self._again = True
-        elif self._viewers:
-            self._again = False
-            self._painting = self._loop.create_task(self._paint_all())
-            self._painting.add_done_callback(self._painted)
+        self._again = True
+        if self._painting is None or self._painting.done():
+            self._painting = self._loop.create_task(self._paint_while_asked())
 
-    def _painted(self, task: asyncio.Task[None]) -> None:
-        self._painting = None
-        if not task.cancelled() and task.exception() is not None:
-            self._trouble = str(task.exception())
-        if self._again:
-            self._paint()
-        self._request_frames()  # for viewers that have no picture yet
+    async def _paint_while_asked(self) -> None:
+        while self._again and self._viewers:
+            self._again = False
+            await self._paint_all()
+            self._request_frames()  # for viewers that have no picture yet
 
     async def _paint_all(self) -> None:
         due = [viewer for viewer in self._viewers if viewer.due]
@@ -284,18 +279,14 @@ class Hub:
 
     # ---------------------------------------------------------------- numbers
 
-    def _send_numbers(self) -> None:
+    async def _send_numbers(self) -> None:
         """Send each viewer the numbers of the environments it shows, now and periodically."""
-        if self._numbers_timer is not None:
-            self._numbers_timer.cancel()
-        if self._viewers and self._sending is None:
-            self._sending = self._loop.create_task(self._send_all_numbers())
-            self._sending.add_done_callback(self._on_numbers_sent)
-
-    def _on_numbers_sent(self, task: asyncio.Task[None]) -> None:
-        self._sending = None
-        if self._viewers:
-            self._numbers_timer = self._loop.call_later(NUMBERS_SECONDS, self._send_numbers)
+        while self._viewers:
+            self._changed.clear()
+            await self._send_all_numbers()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NUMBERS_SECONDS):
+                    await self._changed.wait()
 
     async def _send_all_numbers(self) -> None:
         if self._painter is None:

@@ -39,13 +39,7 @@ CALLED |= {"space": " ", "ctrl": "Control", "esc": "Escape", "return": "Enter"}
 OF_ENVIRONMENT = "the environment's get_keys_to_action (--keys replaces it)"
 
 # The legend's names of keys without a letter.
-SHOWN = {
-    " ": "Space bar",
-    "ArrowRight": "→",
-    "ArrowLeft": "←",
-    "ArrowDown": "↓",
-    "ArrowUp": "↑",
-}
+SHOWN = {" ": "Space bar", "ArrowRight": "→", "ArrowLeft": "←", "ArrowDown": "↓", "ArrowUp": "↑"}
 
 
 class Keyboard(NamedTuple):

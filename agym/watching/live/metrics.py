@@ -89,17 +89,20 @@ class Metrics(Hook):
         steps = sum(env.steps for env in stats.envs)
         busy = [worker.busy * stats.seconds for worker in stats.workers]
         before, self._before = self._before, (now, steps, busy)
-        if before is not None and len(before[2]) != len(busy):
-            before = None  # environments have moved to other workers
-        seconds = None if before is None else max(1e-9, now - before[0])
+        rate, shares = None, list[float | None]([None] * len(busy))
+        if before is not None and len(before[2]) == len(busy):  # else environments have moved
+            seconds = max(1e-9, now - before[0])
+            rate = (steps - before[1]) / seconds
+            shares = [share((b - a) / seconds) for a, b in zip(before[2], busy, strict=True)]
         latest = [*self._returns]  # an atomic copy: the caller's thread may append at any time
         returns = [each[1] for each in latest if each is not None]
         times = [env.p50 for env in stats.envs if env.p50 is not None]
-        running, last = self._episodes.totals.tolist(), self._episodes.last.tolist()
+        running = map(finite, self._episodes.totals.tolist())
+        last = map(finite, self._episodes.last.tolist())
         return {
             "seconds": stats.seconds,
             "steps": steps,
-            "rate": None if seconds is None or before is None else (steps - before[1]) / seconds,
+            "rate": rate,
             "step_seconds": median(times) if times else None,
             "limit": stats.limit,
             "ended": self._ended,
@@ -107,29 +110,19 @@ class Metrics(Hook):
             "returns": [each and [each[0], finite(each[1])] for each in latest],
             "stragglers": list(stats.stragglers),
             "envs": [
-                [
-                    env.steps,
-                    env.episodes,
-                    finite(so_far),
-                    finite(latest),
-                    env.p50,
-                    env.p99,
-                    env.faults,
-                ]
-                for env, so_far, latest in zip(stats.envs, running, last, strict=True)
+                [env.steps, env.episodes, total, final, env.p50, env.p99, env.faults]
+                for env, total, final in zip(stats.envs, running, last, strict=True)
             ],
             "workers": [
                 {
                     "ids": [worker.env_ids.start, worker.env_ids.stop],
                     "pid": worker.pid,
-                    "busy": None
-                    if seconds is None or before is None
-                    else share((busy[k] - before[2][k]) / seconds),
+                    "busy": busy_share,
                     "restarts": worker.restarts,
                     "rss": worker.rss,
                     "stuck": self._stuck(worker.env_ids.start),
                 }
-                for k, worker in enumerate(stats.workers)
+                for worker, busy_share in zip(stats.workers, shares, strict=True)
             ],
             "policies": self._policies(),
         }
@@ -139,20 +132,12 @@ class Metrics(Hook):
         rows, calls_of = [], self._policy_calls
         for policy in open_policies():
             stats, now = policy.stats(), time.monotonic()
-            before = calls_of.get(policy)
+            then, calls = calls_of.get(policy, (now, stats.calls))
             calls_of[policy] = now, stats.calls
-            rows.append(
-                {
-                    "name": policy.name,
-                    "version": stats.version,
-                    "rate": None
-                    if before is None
-                    else (stats.calls - before[1]) / max(1e-9, now - before[0]),
-                    "batch": stats.batch_size,
-                    "wait": stats.wait_p50,
-                    "call": stats.call,
-                }
-            )
+            rate = (stats.calls - calls) / (now - then) if now > then else None
+            row = {"name": policy.name, "version": stats.version, "rate": rate}
+            row |= {"batch": stats.batch_size, "wait": stats.wait_p50, "call": stats.call}
+            rows.append(row)
         return sorted(rows, key=lambda row: str(row["name"]))
 
     def _stuck(self, first: int) -> float | None:

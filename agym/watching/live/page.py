@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, overload
 
 from agym import AsyncEnvs, Tap, envs_of
+from agym.api.run import LoopThread
 from agym.core._system.defer_signals import Uninterrupted
 from agym.core._system.extras import require
 from agym.core._system.fork_safety import abandon_in_forks
@@ -18,8 +19,7 @@ from agym.core.web.server import WebServer, bind
 from agym.core.web.settings import ServerSettings
 from agym.errors import ClosedError, UsageError
 from agym.watching.live.hub import Hub
-from agym.watching.live.page_thread import Thread
-from agym.watching.live.web_app import MAX_BYTES, MAX_FPS, make_app, positive
+from agym.watching.live.web_app import MAX_BYTES, MAX_FPS, check_positive, make_app
 
 # Receives warnings; a program that sets up no logging gets none of it printed.
 LOG = logging.getLogger("agym.watch.http")
@@ -45,29 +45,13 @@ class Page(Attached):
     """
 
     _is_async = False
-    _thread: Thread | None = None
+    _thread: LoopThread | None = None
     _closed = False
 
-    def __init__(
-        self,
-        tap: Tap,
-        *,
-        title: str,
-        pictures: bool,
-        port: int,
-        host: str,
-        fps: float,
-        share: float,
-        legend: str = "",
-    ) -> None:
-        if not isinstance(host, str):
-            raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
-        if check_count("port", port, 0) > 65535:
-            raise UsageError(f"port={port} must be at most 65535")
-        fps, share = _number("fps", fps, MAX_FPS), _number("share", share, 1.0)
-        if pictures:
-            require("PIL.Image", "watch")
+    def __init__(self, tap: Tap, host: str, port: int, **about: Any) -> None:
+        """Listen; ``about`` are the options of :class:`Hub`."""
         self._tap = tap
+        self._about = about
         self._token = secrets.token_urlsafe(16)
         self._listening = bind(host, port)
         where, number, *_ = self._listening.getsockname()
@@ -75,25 +59,25 @@ class Page(Attached):
         self.url = f"http://{where}:{number}/?token={self._token}"
         abandon_in_forks(self)
         try:
-            self._begin(lambda: self._serve(title, fps, share, pictures, legend))
+            self._begin()
         except BaseException:
             self._listening.close()
             raise
 
-    def _begin(self, serve: Callable[[], None]) -> None:
-        self._thread = Thread()
+    def _begin(self) -> None:
+        self._thread = LoopThread("agym-page")
         try:
-            self._do(serve)
+            self._do(self._serve)
         except BaseException:
             self._thread.close()
             raise
 
     def _do(self, function: Callable[[], None]) -> None:
         assert self._thread is not None
-        self._thread.do(function)
+        self._thread.call(function)
 
-    def _serve(self, title: str, fps: float, share: float, pictures: bool, legend: str) -> None:
-        self._hub = Hub(self._tap, title, fps=fps, share=share, pictures=pictures, legend=legend)
+    def _serve(self) -> None:
+        self._hub = Hub(self._tap, **self._about)
         app = make_app(self._hub, self._token, self._tap.num_envs)
         settings = ServerSettings(message_bytes=MAX_BYTES)
         self._server = WebServer(app, self._listening, settings, extra="watch", log=LOG)
@@ -140,7 +124,7 @@ class Page(Attached):
         if self._closed or self._thread is None:
             return
         with Uninterrupted():
-            self._thread.do(self._end)
+            self._thread.call(self._end)
             self._thread.close()
             self._closed = True
 
@@ -154,13 +138,6 @@ class Page(Attached):
 
     def _repr_html_(self) -> str:
         return f'<a href="{self.url}" target="_blank">{self.url}</a>'
-
-
-def _number(name: str, value: Any, most: float) -> float:
-    try:
-        return positive(value, most)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{name}={value!r} must be a number, at most {most:g}") from error
 
 
 class AsyncPage(Page):
@@ -178,19 +155,16 @@ class AsyncPage(Page):
 
     _is_async = True
 
-    def __init__(self, tap: Tap, **options: Any) -> None:
+    def _begin(self) -> None:
         self._idle_task: asyncio.Task[None] | None = None
-        super().__init__(tap, **options)
-        self._hub.take_idle = self._take_idle
-
-    def _begin(self, serve: Callable[[], None]) -> None:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise UsageError(
                 "no event loop is running: call agym.watch() for async environments in a coroutine"
             ) from None
-        serve()
+        self._serve()
+        self._hub.take_idle = self._take_idle
 
     def _do(self, function: Callable[[], None]) -> None:
         function()
@@ -289,15 +263,22 @@ def watch(
         MissingExtraError: Starlette, uvicorn or Pillow is not installed.
     """
     envs = envs_of(envs, "agym.watch")
-    tap = envs.tap
+    if not isinstance(host, str):
+        raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
+    if check_count("port", port, 0) > 65535:
+        raise UsageError(f"port={port} must be at most 65535")
+    fps, share = check_positive("fps", fps, MAX_FPS), check_positive("share", share, 1.0)
     spec = getattr(envs, "spec", None)
-    options: dict[str, Any] = {
-        "title": "environments" if spec is None else spec.id,
-        "pictures": getattr(envs, "render_mode", None) not in (None, "human"),
-        "port": port, "host": host, "fps": fps, "share": share, "legend": legend,
-    }  # fmt: skip
-    if any(not page._closed for page in tap.pages):
+    title = "environments" if spec is None else spec.id
+    pictures = getattr(envs, "render_mode", None) not in (None, "human")
+    if pictures:
+        require("PIL.Image", "watch")
+    pages = envs.tap.pages
+    if any(not page._closed for page in pages):
         raise UsageError("these environments already have a page: close() it first")
-    page = (AsyncPage if isinstance(envs, AsyncEnvs) else Page)(tap, **options)
-    tap.pages[:] = [page]
+    kind = AsyncPage if isinstance(envs, AsyncEnvs) else Page
+    page = kind(
+        envs.tap, host, port, title=title, fps=fps, share=share, pictures=pictures, legend=legend
+    )
+    pages[:] = [page]
     return page

@@ -48,7 +48,7 @@ def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
         The length of the header in four bytes (little-endian), the header in JSON (``ids``,
         ``columns``, ``width`` and ``height`` of a tile, ``gap``), and a JPEG.
     """
-    tiling = tile([frames.get(i) for i in ids], size=FITTING)
+    tiling = tile([frames.get(i) for i in ids], None, False, None, FITTING)
     header = {
         "ids": [ids.start, ids.stop],
         "columns": tiling.columns,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agym.core._system.extras import require
-from agym.core.protocol.arguments import check_count
+from agym.core.protocol.arguments import check_count, is_number
 from agym.errors import UsageError
 from agym.watching.live.hub import Hub
 from agym.watching.live.view import View, pages
@@ -154,19 +154,31 @@ class SocketViewer:
         Raises:
             ValueError: The message is malformed; so do the other errors of ``INVALID_MESSAGE``.
         """
-        hub, kind = self._hub, message["type"]
-        if kind == "shown":
-            hub.on_shown(self)
-        elif kind == "view":
-            hub.set_view(self, self._view(message))
-        elif kind == "keys":
-            keys = message["down"]
-            if len(keys) > MAX_KEYS or not all(isinstance(key, str) for key in keys):
-                raise ValueError("keys")
-            self.keys = frozenset(keys)
-            hub.on_keys_changed()
-        elif kind != "here":
-            self._control(kind, message)
+        hub = self._hub
+        match message["type"]:
+            case "here":
+                pass
+            case "shown":
+                hub.on_shown(self)
+            case "view":
+                hub.set_view(self, self._view(message))
+            case "keys":
+                keys = message["down"]
+                if len(keys) > MAX_KEYS or not all(isinstance(key, str) for key in keys):
+                    raise ValueError("keys")
+                self.keys = frozenset(keys)
+                hub.on_keys_changed()
+            case "pause" | "resume" as kind:
+                hub.set_pause(kind == "pause", by_viewer=True)
+            case "step":
+                hub.throttle.step_once()
+            case "speed":
+                speed = message["value"]
+                hub.set_speed(None if speed is None else check_positive("speed", speed, 1e6))
+            case "fps":
+                hub.camera.fps = check_positive("fps", message["value"], MAX_FPS)
+            case kind:
+                raise ValueError(kind)
 
     def _view(self, message: dict[str, Any]) -> View:
         env, page = message["env"], message["page"]
@@ -177,27 +189,13 @@ class SocketViewer:
             raise UsageError("there is no such environment")
         return View(env, page)
 
-    def _control(self, kind: str, message: dict[str, Any]) -> None:
-        hub = self._hub
-        if kind in ("pause", "resume"):
-            hub.set_pause(kind == "pause", by_viewer=True)
-        elif kind == "step":
-            hub.throttle.step_once()
-        elif kind == "speed":
-            speed = message["value"]
-            hub.set_speed(None if speed is None else positive(speed, 1e6))
-        elif kind == "fps":
-            hub.camera.fps = positive(message["value"], MAX_FPS)
-        else:
-            raise ValueError(kind)
 
-
-def positive(value: Any, most: float) -> float:
+def check_positive(name: str, value: Any, most: float) -> float:
     """Return a checked number.
 
     Raises:
-        ValueError: It is not a number, or too small or large.
+        UsageError: It is not a number, or too small or large.
     """
-    if isinstance(value, bool) or not 1e-3 <= value <= most:
-        raise ValueError(value)
+    if not is_number(value) or not 1e-3 <= value <= most:
+        raise UsageError(f"{name}={value!r} must be a number, at most {most:g}")
     return float(value)

@@ -21,13 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agym import AsyncEnvs, Envs, Hook, Tap, envs_of
+from agym import AsyncEnvs, Envs, Hook, envs_of
 from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import Ids, check_count, is_number, parse_env_ids
 from agym.core.protocol.typing import Array
 from agym.errors import AgymError, UsageError
 from agym.watching.video.movie import Movie, check_path
-from agym.watching.video.tiling import check_scale
+from agym.watching.video.tiling import check_scale, texts_of
 from agym.watching.video.tiling import mosaic as make_mosaic
 from agym.watching.video.writer import Writer
 
@@ -91,45 +91,47 @@ def record(
         ClosedError: The environments are not open.
     """
     api = envs_of(envs, "agym.record")
-    tap = api.tap
     check_pictures(api)
     if not drop and isinstance(api, AsyncEnvs):
         raise UsageError("drop=False would block the event loop: leave it out, or use agym.make")
     every = check_count("every", every)
     ids = parse_env_ids(env_ids, api.num_envs, least=1)
-    if fps is None:
-        render_fps = api.metadata.get("render_fps") or DEFAULT_FPS
-        if not is_number(render_fps):
-            raise UsageError(
-                f"render_fps={render_fps!r} of the environments is not a number: pass fps="
-            )
-        fps = float(render_fps) / every
-    if not (is_number(fps) and MIN_FPS <= fps <= MAX_FPS):
-        raise UsageError(
-            f"fps={fps!r} must be a number of pictures per second, {MIN_FPS} to {MAX_FPS}"
-        )
+    rate = frame_rate(api, fps, every)
     if columns is not None:
         columns = check_count("columns", columns)
-    texts: bool | Sequence[object] = [*ids] if labels is True else labels
-    if not isinstance(texts, bool) and (isinstance(texts, str) or len(texts) != len(ids)):
-        raise UsageError(f"labels must be True, or a sequence of {len(ids)} labels")
+    texts = texts_of(labels, ids)
     check_scale(scale)
     path = Path(path)
     paths = [path] if mosaic else paths_of(path, ids)
     for each in paths:
         check_path(each)
-    rate = Fraction(float(fps)).limit_denominator(1000)
     if mosaic:
         paint = partial(paint_whole, columns=columns, labels=texts, scale=scale)
     else:
         paint = partial(_paint_each, labels=texts, scale=scale)
     writer = Writer([Movie(each, rate) for each in paths], paint)
-    return Recording(api, tap, writer, ids, every, drop=drop)
+    return Recording(api, writer, ids, every, drop=drop)
 
 
 def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
     """Return a file per environment."""
     return [path.with_stem(f"{path.stem}-{i}") for i in ids]
+
+
+def frame_rate(api: Envs | AsyncEnvs, fps: float | None, every: int = 1) -> Fraction:
+    """Return pictures per second: ``fps``, or the environments' own rate.
+
+    Raises:
+        UsageError: One of them is not a number, or out of range.
+    """
+    if fps is None:
+        render_fps = api.metadata.get("render_fps") or DEFAULT_FPS
+        if not is_number(render_fps):
+            raise UsageError(f"render_fps={render_fps!r} is not a number: pass fps=")
+        fps = float(render_fps) / every
+    if not (is_number(fps) and MIN_FPS <= fps <= MAX_FPS):
+        raise UsageError(f"fps={fps!r} must be pictures per second, {MIN_FPS} to {MAX_FPS}")
+    return Fraction(float(fps)).limit_denominator(1000)
 
 
 def check_pictures(api: Envs | AsyncEnvs) -> None:
@@ -150,15 +152,10 @@ def paint_whole(frames: list[Any], **options: Any) -> list[Array]:
     return [make_mosaic(frames, **options)]
 
 
-def _paint_each(
-    frames: list[Any], labels: bool | Sequence[object], scale: float | None
-) -> list[Array]:
-    texts: list[Any] = [labels] * len(frames)
-    if not isinstance(labels, bool):
-        texts = [[text] for text in labels]
+def _paint_each(frames: list[Any], labels: list[str], scale: float | None) -> list[Array]:
     return [
-        make_mosaic([frame], labels=text, scale=scale)
-        for frame, text in zip(frames, texts, strict=True)
+        make_mosaic([frame], labels=[text], scale=scale)
+        for frame, text in zip(frames, labels, strict=True)
     ]
 
 
@@ -181,18 +178,11 @@ class Recording(Attached, Hook):
     """
 
     def __init__(
-        self,
-        api: Envs | AsyncEnvs,
-        tap: Tap,
-        writer: Writer,
-        ids: Ids,
-        every: int,
-        *,
-        drop: bool,
+        self, api: Envs | AsyncEnvs, writer: Writer, ids: Ids, every: int, *, drop: bool
     ) -> None:
         self.dropped = 0
         self._is_async = isinstance(api, AsyncEnvs)
-        self._tap = tap
+        self._tap = api.tap
         self._writer = writer
         self._drop = drop
         # The engine's ids, which differ from ``ids`` in a group.

@@ -66,7 +66,7 @@ def mosaic(
             would have more than 16384 pixels per side or 64 million in total.
         MissingExtraError: Pillow is not installed.
     """
-    return np.array(tile(frames, columns, labels=labels, scale=scale, size=size).image)
+    return np.array(tile(frames, columns, labels, scale, size).image)
 
 
 class Tiling(NamedTuple):
@@ -86,13 +86,9 @@ class Tiling(NamedTuple):
 
 
 def tile(
-    frames: Sequence[Any],
-    columns: int | None = None,
-    *,
-    labels: bool | Sequence[object] = False,
-    scale: float | None = None,
-    size: tuple[int, int] = FITTING,
-) -> Tiling:
+    frames: Sequence[Any], columns: int | None, labels: bool | Sequence[object],
+    scale: float | None, size: tuple[int, int],
+) -> Tiling:  # fmt: skip
     """Make a mosaic, as :func:`mosaic` does, and return it with its layout."""
     if isinstance(frames, str | np.ndarray) and not (
         isinstance(frames, np.ndarray) and frames.ndim == 4
@@ -101,11 +97,12 @@ def tile(
     if not len(frames):
         raise UsageError("mosaic needs at least one frame")
     images = [_image(frame, i) for i, frame in enumerate(frames)]
-    texts = _texts(labels, len(images))
+    texts = texts_of(labels, range(len(images)))
     width = max((image.width for image in images if image is not None), default=1)
     height = max((image.height for image in images if image is not None), default=1)
     if columns is None:
-        columns, _ = arrange(len(images), width, height, size)
+        fits = [_fitting(size, len(images), n, width, height) for n in range(1, len(images) + 1)]
+        columns = 1 + fits.index(max(fits))
     columns = check_count("columns", columns)
     check_scale(scale)
     rows = -(-len(images) // columns)
@@ -148,12 +145,6 @@ def check_scale(scale: float | None) -> None:
         raise UsageError(f"scale={scale!r} must be a positive number, at most {MAX_SCALE}")
 
 
-def arrange(count: int, width: int, height: int, size: tuple[int, int]) -> tuple[int, float]:
-    """Return the number of columns that makes the pictures largest, and the scale factor."""
-    fits = [_fitting(size, count, n, width, height) for n in range(1, count + 1)]
-    return 1 + fits.index(max(fits)), max(fits)
-
-
 def _fitting(size: tuple[int, int], count: int, columns: int, width: int, height: int) -> float:
     """Return the largest scale factor at which all pictures fit."""
     across = (size[0] + GAP) / columns - GAP
@@ -165,11 +156,16 @@ def _scaled(width: int, height: int, scale: float) -> tuple[int, int]:
     return max(1, int(width * scale)), max(1, int(height * scale))
 
 
-def _texts(labels: bool | Sequence[object], count: int) -> list[str]:
+def texts_of(labels: bool | Sequence[object], ids: Sequence[int]) -> list[str]:
+    """Return the texts of ``labels=``, one for each environment.
+
+    Raises:
+        UsageError: It is something else.
+    """
     if isinstance(labels, bool):
-        return [str(i) if labels else "" for i in range(count)]
-    if isinstance(labels, str) or len(labels) != count:
-        raise UsageError(f"labels must be True, or a sequence of {count} labels, one per frame")
+        return [str(i) if labels else "" for i in ids]
+    if isinstance(labels, str) or len(labels) != len(ids):
+        raise UsageError(f"labels must be True, or a sequence of {len(ids)} labels")
     return [str(label) for label in labels]
 
 

@@ -43,6 +43,18 @@ GARBAGE = {
     "another-type": '{"type": "state", "data": {}}',
     "binary": b"\0\1\2\3",
     "deep": '{"type":' + "[" * 100_000,
+    "huge": "x" * 200_000,
+}
+
+
+def _error(message: str, code: str, **rest: Any) -> str:
+    return json.dumps({"type": "error", "data": {"message": message, "code": code, **rest}})
+
+
+ANSWERS: dict[str, str | bytes] = {
+    **GARBAGE,
+    "fail": _error("the oven is cold", "EXECUTION_ERROR"),
+    "end": _error("the session is over", "SESSION_ERROR"),
 }
 
 
@@ -63,7 +75,6 @@ class ScriptedServer:
         self,
         *,
         token: str | None = None,
-        most: int | None = None,
         schema: str | None = json.dumps(SCHEMA),
         port: int = 0,
     ) -> None:
@@ -73,7 +84,7 @@ class ScriptedServer:
         self.opened = self.open = self.most_open = 0
         self.headers: dict[str, str] = {}
         self.questions: list[dict[str, Any]] = []
-        self._token, self._most, self._schema = token, most, schema
+        self._token, self._schema = token, schema
         self._gate: asyncio.Event
         self._connections: set[ServerConnection] = set()
         self._ready = threading.Event()
@@ -157,11 +168,10 @@ class ScriptedServer:
         return None
 
     async def _serve(self, ws: ServerConnection) -> None:
-        if self.refusals or (self._most is not None and self.open >= self._most):
-            if self.refusals:
-                self.refusals.pop(0)
-            data: dict[str, Any] = {"message": "no place", "code": "CAPACITY_REACHED"}
-            await ws.send(json.dumps({"type": "error", "data": data | self._told}))
+        if self.refusals:
+            self.refusals.pop(0)
+            told = {} if self.told is None else {"retry_after": self.told}
+            await ws.send(_error("no place", "CAPACITY_REACHED", **told))
             return
         self.opened += 1
         self.open += 1
@@ -176,10 +186,6 @@ class ScriptedServer:
             async with self._changed:
                 self.open -= 1
                 self._changed.notify_all()
-
-    @property
-    def _told(self) -> dict[str, float]:
-        return {} if self.told is None else {"retry_after": self.told}
 
     async def _session(self, ws: ServerConnection) -> None:
         steps = 0
@@ -202,40 +208,25 @@ class ScriptedServer:
     async def _act(self, ws: ServerConnection, what: str, answer: str) -> None:
         if what in MISDEEDS:
             MISDEEDS[what](ws)
-        elif what in GARBAGE:
-            await ws.send(GARBAGE[what])
-        elif what == "wait":
+            return
+        if what == "wait":
             await self._gate.wait()
-            await ws.send(answer)
-        elif what == "silence":
-            pass
-        elif what == "twice":
-            await ws.send(answer)
-            await ws.send(answer)
-        elif what == "huge":
-            await ws.send("x" * 200_000)
-        elif what == "fragments":
-            await ws.send([answer[:10], answer[10:20], answer[20:]])
         elif what == "ping":
             await (await ws.ping())
+        elif what == "twice":
             await ws.send(answer)
-        elif what == "fail":
-            data = {"message": "the oven is cold", "code": "EXECUTION_ERROR"}
-            await ws.send(json.dumps({"type": "error", "data": data}))
-        elif what == "end":
-            data = {"message": "the session is over", "code": "SESSION_ERROR"}
-            await ws.send(json.dumps({"type": "error", "data": data}))
+        elif what == "fragments":
+            await ws.send([answer[:10], answer[10:20], answer[20:]])
+            return
+        await ws.send(ANSWERS.get(what, answer))
+        if what == "end":
             await ws.close()
-        else:
-            await ws.send(answer)
 
 
 def _result(value: Any, data: dict[str, Any], steps: int) -> dict[str, Any]:
-    observation = {"value": value, "text": f"<{value}>", "pixels": [[value, 1], [2, 3]]}
-    result = {
-        "observation": observation,
+    return {
+        "observation": {"value": value, "text": f"<{value}>", "pixels": [[value, 1], [2, 3]]},
         "reward": value if steps else None,
         "done": bool(data.get("done")),
+        "metadata": {"steps": steps, **data.get("metadata", {})},
     }
-    metadata = {"steps": steps, **data.get("metadata", {})}
-    return result | {"metadata": metadata}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import sys
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from gymnasium import spaces
 
 import agym
 from agym.agents.openenv.client import openenv
+from agym.testing import assert_same
 from tests.agents.openenv.scripted_server import ScriptedServer
 
 
@@ -33,9 +33,10 @@ async def test_each_environment_has_a_session(
     server: ScriptedServer, options: dict[str, Any]
 ) -> None:
     async with agym.make_async(openenv(server.url), 3, **options) as envs:
-        observations, infos = await envs.reset(seed=5)
+        observations, infos = await envs.reset(seed=5, options={"episode_id": "e7"})
         assert [observation["value"] for observation in observations] == [5, 6, 7]
         assert [info["steps"] for info in infos] == [0, 0, 0]
+        assert {"type": "reset", "data": {"seed": 5, "episode_id": "e7"}} in server.questions
         for round_ in range(1, 4):
             result = await envs.step(actions(round_, 20, 30))
             assert [each["text"] for each in result.observations] == [f"<{round_}>", "<20>", "<30>"]
@@ -45,31 +46,15 @@ async def test_each_environment_has_a_session(
     assert server.questions[-1] == {"type": "close"}
 
 
-def test_serves_scripts_without_a_loop(server: ScriptedServer) -> None:
-    with agym.make(openenv(server.url), 2) as envs:
-        envs.reset(seed=1)
-        assert envs.step(actions(4, 5)).rewards == [4.0, 5.0]
-
-
-async def test_options_of_a_reset_are_sent(server: ScriptedServer) -> None:
-    async with agym.make_async(openenv(server.url), 1, backend="asyncio") as envs:
-        await envs.reset(options={"episode_id": "e7"})
-        assert server.questions == [{"type": "reset", "data": {"episode_id": "e7"}}]
-
-
 async def test_the_end_of_an_episode(server: ScriptedServer) -> None:
     async with agym.make_async(
         openenv(server.url), 4, backend="asyncio", autoreset="disabled"
     ) as envs:
         await envs.reset()
-        result = await envs.step(
-            [
-                {"value": 1},
-                {"value": 1, "done": True},
-                {"value": 1, "done": True, "metadata": {"truncated": True}},
-                {"value": 1, "metadata": {"TimeLimit.truncated": True}},
-            ]
-        )
+        cut = {"metadata": {"truncated": True}}
+        cut_by_wrapper = {"metadata": {"TimeLimit.truncated": True}}
+        ends: list[dict[str, Any]] = [{}, {"done": True}, {"done": True, **cut}, cut_by_wrapper]
+        result = await envs.step([{"value": 1, **end} for end in ends])
         assert result.terminated.tolist() == [False, True, False, False]
         assert result.truncated.tolist() == [False, False, True, True]
 
@@ -101,80 +86,63 @@ class Wanted:
     value: int
 
 
-@pytest.mark.parametrize("given", [{"value": 3}, "typed"])
-@pytest.mark.parametrize("kind", [Asked, Wanted])
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [(Asked, Asked(value=3)), (Asked, {"value": 3}), (Wanted, Wanted(3)), (Wanted, {"value": 3})],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Seen(value=3, text="<3>", pixels=[[3, 1], [2, 3]], reward=3, metadata={"steps": 1}),
+        Noted(3, "<3>", [[3, 1], [2, 3]]),
+    ],
+    ids=["pydantic", "dataclass"],
+)
 async def test_typed_observations_and_actions(
-    server: ScriptedServer, kind: Any, given: Any
+    server: ScriptedServer, kind: Any, action: Any, wanted: Any
 ) -> None:
-    action = kind(value=3) if given == "typed" else given
-    seen: dict[Any, Any] = {
-        Seen: Seen(value=3, text="<3>", pixels=[[3, 1], [2, 3]], reward=3, metadata={"steps": 1}),
-        Noted: Noted(3, "<3>", [[3, 1], [2, 3]]),
-    }
-    for observation, wanted in seen.items():
-        factory = openenv(server.url, observation=observation, action=kind)
-        async with agym.make_async(factory, 1, backend="asyncio") as envs:
-            await envs.reset()
-            assert (await envs.step([action])).observations == (wanted,)
+    factory = openenv(server.url, observation=type(wanted), action=kind)
+    async with agym.make_async(pickle.loads(pickle.dumps(factory)), 1, backend="asyncio") as envs:
+        await envs.reset()
+        assert (await envs.step([action])).observations == (wanted,)
 
 
-async def test_one_field_as_observation_and_action(server: ScriptedServer) -> None:
-    factory = openenv(server.url, observation="text", action="value")
-    async with agym.make_async(factory, 2, backend="asyncio") as envs:
-        observations, _ = await envs.reset(seed=1)
-        assert list(observations) == ["<1>", "<2>"]
-        assert list((await envs.step([np.int64(8), 9])).observations) == ["<8>", "<9>"]
+BOX = spaces.Box(0, 255, (2, 2), np.uint8)
+DICT = spaces.Dict(value=spaces.Discrete(100), pixels=BOX)
+PIXELS = np.array([[[7, 1], [2, 3]], [[8, 1], [2, 3]]], np.uint8)
 
 
 @pytest.mark.parametrize("options", BACKENDS, ids=["asyncio", "process"])
-async def test_pixels_are_arrays_of_the_space(
-    server: ScriptedServer, options: dict[str, Any]
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ({"observation": "text"}, ("<7>", "<8>")),
+        (
+            {"observation": lambda fields: fields["value"] * 10, "action": lambda n: {"value": n}},
+            (70, 80),
+        ),
+        ({"observation": "pixels", "observation_space": BOX}, PIXELS),
+        ({"observation_space": DICT}, {"pixels": PIXELS, "value": np.array([7, 8])}),
+    ],
+    ids=["field", "functions", "array", "dict"],
+)
+async def test_observations_and_actions_have_the_form_that_the_caller_names(
+    server: ScriptedServer, options: dict[str, Any], typed: dict[str, Any], expected: Any
 ) -> None:
-    space = spaces.Box(0, 255, (2, 2), np.uint8)
-    factory = openenv(server.url, observation="pixels", action="value", observation_space=space)
-    async with agym.make_async(factory, 2, **options) as envs:
-        assert envs.single_observation_space == space
+    async with agym.make_async(
+        openenv(server.url, **{"action": "value", **typed}), 2, **options
+    ) as envs:
+        if "observation_space" in typed:
+            assert envs.single_observation_space == typed["observation_space"]
         await envs.reset()
-        observations = (await envs.step([7, 8])).observations
-        assert observations.dtype == np.uint8
-        assert observations.tolist() == [[[7, 1], [2, 3]], [[8, 1], [2, 3]]]
-
-
-async def test_dicts_with_arrays(server: ScriptedServer) -> None:
-    space = spaces.Dict(
-        {"value": spaces.Discrete(100), "pixels": spaces.Box(0, 255, (2, 2), np.uint8)}
-    )
-    factory = openenv(server.url, observation_space=space)
-    async with agym.make_async(factory, 2, backend="asyncio") as envs:
-        await envs.reset()
-        observations = (await envs.step(actions(7, 8))).observations
-        assert observations["value"].tolist() == [7, 8]
-        assert observations["pixels"].dtype == np.uint8
-
-
-async def test_functions_as_observation_and_action(server: ScriptedServer) -> None:
-    factory = openenv(
-        server.url,
-        observation=lambda fields: np.asarray(fields["pixels"], np.float32).sum(),
-        action=lambda number: {"value": number * 10},
-    )
-    async with agym.make_async(factory, 1, backend="asyncio") as envs:
-        await envs.reset()
-        assert (await envs.step([4])).observations == (np.float32(46.0),)
-
-
-async def test_one_coroutine_per_environment(server: ScriptedServer) -> None:
-    async def play(env: Any, number: int) -> list[float]:
-        await env.reset()
-        return [(await env.step({"value": number * 100 + k}))[1] for k in range(20)]
-
-    async with agym.make_async(openenv(server.url), 16, backend="asyncio") as envs:
-        played = await asyncio.gather(*(play(envs[i], i) for i in range(16)))
-    assert played == [[i * 100.0 + k for k in range(20)] for i in range(16)]
+        assert_same((await envs.step([np.int64(7), 8])).observations, expected)
 
 
 @pytest.mark.parametrize("what", ["fragments", "ping"])
-async def test_what_the_websocket_protocol_allows(server: ScriptedServer, what: str) -> None:
+async def test_fragments_and_pings_of_the_server_are_understood(
+    server: ScriptedServer, what: str
+) -> None:
     async with agym.make_async(openenv(server.url), 1, backend="asyncio") as envs:
         await envs.reset()
         for value in (1, 2):
@@ -201,14 +169,11 @@ def test_a_server_without_a_schema_is_taken() -> None:
         assert envs.reset(seed=2)[0][0]["value"] == 2
 
 
-@pytest.mark.parametrize("wrong", ["ws", "path/ws", ""])
-def test_addresses_that_are_the_same(server: ScriptedServer, wrong: str) -> None:
-    urls = {
-        "ws": f"ws://127.0.0.1:{server.port}",
-        "path/ws": f"{server.url}/ws",
-        "": server.url + "/",
-    }
-    with agym.make(openenv(urls[wrong]), 1) as envs:
+@pytest.mark.parametrize(
+    "url", ["ws://127.0.0.1:{}", "http://127.0.0.1:{}/ws", "http://127.0.0.1:{}/"]
+)
+def test_addresses_that_are_the_same(server: ScriptedServer, url: str) -> None:
+    with agym.make(openenv(url.format(server.port)), 1) as envs:
         envs.reset()
 
 

@@ -13,81 +13,53 @@ from tests.agents.openenv.scripted_server import ScriptedServer
 from tests.support.patience import deadline, patience
 
 
-async def episode(env: Any, number: int, order: list[int] | None = None) -> float:
+async def episode(env: Any, number: int, order: list[int]) -> float:
     """Play an episode of three steps; the first answer says that the session was open."""
     await env.reset()
-    if order is not None:
-        order.append(number)
+    order.append(number)
     total = 0.0
     for k in range(3):
         total += (await env.step({"value": number, "done": k == 2}))[1]
     return total
 
 
-async def test_max_sessions_are_shared_by_turns(server: ScriptedServer) -> None:
-    factory = openenv(server.url, max_sessions=3, connect_timeout=patience(5))
-    async with agym.make_async(factory, 12, backend="asyncio", autoreset="disabled") as envs:
-        for _ in range(2):
-            totals = await asyncio.gather(*(episode(envs[i], i) for i in range(12)))
-            assert totals == [3.0 * i for i in range(12)]
-    assert server.most_open <= 3 + 1  # the end of one session may reach the server late
-    assert server.opened >= 12
-
-
-async def test_those_that_wait_are_served_in_order(server: ScriptedServer) -> None:
-    factory = openenv(server.url, max_sessions=1, connect_timeout=patience(5))
+@pytest.mark.parametrize("most", [1, 3])
+async def test_max_sessions_are_shared_by_turns(server: ScriptedServer, most: int) -> None:
+    factory = openenv(server.url, max_sessions=most, connect_timeout=patience(5))
     order: list[int] = []
-    async with agym.make_async(factory, 8, backend="asyncio", autoreset="disabled") as envs:
-        await asyncio.gather(*(episode(envs[i], i, order) for i in range(8)))
-    assert order == [*range(8)]
+    async with agym.make_async(factory, 12, backend="asyncio", autoreset="disabled") as envs:
+        totals = await asyncio.gather(*(episode(envs[i], i, order) for i in range(12)))
+    assert totals == [3.0 * i for i in range(12)]
+    assert server.most_open <= most + 1  # the end of one session may reach the server late
+    assert server.opened >= 12
+    if most == 1:
+        assert order == [*range(12)]
 
 
-async def test_a_closed_environment_frees_its_session(server: ScriptedServer) -> None:
-    first, second = openenv(server.url, max_sessions=1, connect_timeout=patience())(), None
-    second = openenv(server.url, max_sessions=1, connect_timeout=patience())()
-    await first.reset()
-    waiting = asyncio.ensure_future(second.reset(seed=4))
-    await asyncio.sleep(0.01)
-    assert not waiting.done()
-    await first.close()
-    assert (await waiting)[0]["value"] == 4
-    await second.close()
-
-
-@pytest.mark.parametrize("end", ["timeout", "cancelled", "drop"])
-async def test_a_failed_session_frees_its_place(server: ScriptedServer, end: str) -> None:
+@pytest.mark.parametrize("end", ["close", "timeout", "cancelled", "drop"])
+async def test_the_end_of_a_session_frees_its_place(server: ScriptedServer, end: str) -> None:
+    """An environment that stops waiting for a place takes none."""
     options: dict[str, Any] = {"max_sessions": 1, "connect_timeout": patience()}
     first = openenv(server.url, timeout=deadline(0.3), **options)()
-    second = openenv(server.url, **options)()
+    second, third = (openenv(server.url, **options)() for _ in range(2))
     await first.reset()
-    waiting = asyncio.ensure_future(second.reset(seed=4))
-    step = asyncio.ensure_future(
-        first.step({"value": 1, "do": "drop" if end == "drop" else "wait"})
-    )
-    if end == "cancelled":
-        await asyncio.sleep(0.01)
-        step.cancel()
-    with pytest.raises((agym.RemoteError, asyncio.CancelledError)):
-        await step
-    assert (await waiting)[0]["value"] == 4
-    await second.close()
-    await first.close()
-
-
-async def test_one_that_stops_waiting_takes_no_place(server: ScriptedServer) -> None:
-    options: dict[str, Any] = {"max_sessions": 1, "connect_timeout": patience()}
-    first, second, third = (openenv(server.url, **options)() for _ in range(3))
-    await first.reset()
-    waiting = [asyncio.ensure_future(env.reset()) for env in (second, third)]
+    stopped, waiting = (asyncio.ensure_future(env.reset(seed=4)) for env in (third, second))
     await asyncio.sleep(0.01)
-    waiting[0].cancel()
-    await first.close()
-    await waiting[1]
-    with pytest.raises(asyncio.CancelledError):
-        await waiting[0]
-    await third.close()
-    await second.reset()
-    await second.close()
+    assert not waiting.done()
+    stopped.cancel()
+    if end == "close":
+        await first.close()
+    else:
+        do = "drop" if end == "drop" else "wait"
+        step = asyncio.ensure_future(first.step({"value": 1, "do": do}))
+        if end == "cancelled":
+            await asyncio.sleep(0.01)
+            step.cancel()
+        with pytest.raises((agym.RemoteError, asyncio.CancelledError)):
+            await step
+    assert (await waiting)[0]["value"] == 4
+    for env in (first, second, third):
+        await env.close()
 
 
 async def test_no_place_in_time_is_one_error(server: ScriptedServer) -> None:
@@ -115,31 +87,19 @@ async def test_a_full_server_is_asked_again(
     assert server.refusals == []
 
 
-@pytest.mark.parametrize("how", ["error", 503])
-async def test_a_server_that_stays_full_is_one_error(server: ScriptedServer, how: Any) -> None:
-    factory = openenv(server.url, connect_timeout=deadline(0.3))
-    server.refusals = [how] * 1000
-    async with agym.make_async(factory, 1, backend="asyncio") as envs:
-        with pytest.raises(agym.EnvError, match="the server is full") as caught:
-            await envs.reset()
-        assert isinstance(caught.value.exception, agym.RemoteError)
-        assert caught.value.exception.code == "CAPACITY_REACHED"
-        server.refusals = []
-        await envs.reset()
-
-
-async def test_a_pause_that_is_too_long_is_not_waited_for(server: ScriptedServer) -> None:
-    factory = openenv(server.url, connect_timeout=patience())
-    server.refusals, server.told = [503], 3600.0
+@pytest.mark.parametrize(
+    ("how", "told"), [("error", None), (503, None), (503, 3600.0)], ids=["error", "503", "pause"]
+)
+async def test_a_server_that_stays_full_is_one_error(
+    server: ScriptedServer, how: Any, told: float | None
+) -> None:
+    """A pause that is too long is not waited for."""
+    env = openenv(server.url, connect_timeout=patience() if told else deadline(0.3))()
+    server.refusals, server.told = [how] * 1000, told
     async with asyncio.timeout(patience()):
-        with pytest.raises(agym.RemoteError, match="the server is full"):
-            await factory().reset()
-
-
-async def test_more_environments_than_the_server_has_sessions() -> None:
-    with ScriptedServer(most=2) as server:
-        factory = openenv(server.url, connect_timeout=patience(5), max_sessions=2)
-        async with agym.make_async(factory, 6, backend="asyncio", autoreset="disabled") as envs:
-            totals = await asyncio.gather(*(episode(envs[i], i) for i in range(6)))
-        assert totals == [3.0 * i for i in range(6)]
-        assert server.most_open == 2
+        with pytest.raises(agym.RemoteError, match="the server is full") as caught:
+            await env.reset()
+    assert caught.value.code == "CAPACITY_REACHED"
+    server.refusals = []
+    await env.reset()
+    await env.close()

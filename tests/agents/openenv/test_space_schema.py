@@ -8,45 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import Space, spaces
-from hypothesis import given
+from hypothesis import example, given
 
 from agym.agents.openenv.space_schema import build_space, describe_space
 from agym.core.hosts.async_env import AnySpace
 from tests.support.core_selection import examples
 from tests.support.spaces import any_space
 
-SPACES: list[Space[Any]] = [
-    spaces.Box(0, 255, (2, 3), np.uint8),
-    spaces.Box(-np.inf, np.inf, (3,), np.float32),
-    spaces.Box(np.array([0.0, -np.inf]), np.array([2.0, 3.0]), dtype=np.float64),
-    spaces.Box(0, 1, ()),
-    spaces.Discrete(3, start=-1),
-    spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 1], [0, 0]]),
-    spaces.MultiBinary(4),
-    spaces.MultiBinary((2, 3)),
-    spaces.Text(5, charset="ab"),
-    spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([spaces.Discrete(3)])),
-    spaces.Sequence(spaces.Discrete(2), stack=True),
-    spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, ())]),
-    spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
-    spaces.Graph(spaces.Box(0, 1, (2,)), None),
-    AnySpace(),
-]
-
 
 def sent(space: Space[Any]) -> Space[Any]:
     return build_space(json.loads(json.dumps(describe_space(space))))
 
 
-@pytest.mark.parametrize("space", SPACES, ids=repr)
-def test_spaces_come_back(space: Space[Any]) -> None:
-    assert sent(space) == space
-
-
-@given(space=any_space())
+@given(any_space().filter(lambda space: "Letters" not in repr(space)))
+@example(spaces.Box(np.array([0.0, -np.inf]), np.array([2.0, 3.0]), dtype=np.float64))
+@example(spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 1], [0, 0]]))
+@example(spaces.Text(5, charset="ab"))
+@example(AnySpace())
 @examples(100)
 def test_any_space_comes_back(space: Space[Any]) -> None:
-    assert sent(space) == space or describe_space(space) is None
+    assert sent(space) == space
 
 
 def test_an_unknown_space_is_that_of_all_objects() -> None:

@@ -2,145 +2,143 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
+import os
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 import agym
 from agym.core._system.load import CoreUse
+from agym.core.engine.calls.traffic import BATCHES_PER_SAMPLE, FIRST, Traffic
+from agym.core.engine.hooks import Hooks
 from agym.core.planning import choosing
-from agym.core.planning.caching import remember_profile
-from agym.core.planning.choosing import plan_for
+from agym.core.planning.caching import recall_measured, remember_profile
+from agym.core.planning.choosing import learn_from, plan_for
 from agym.core.planning.model import Profile, Requirements
-from tests.support.drivers import opened
-from tests.support.envs.costly_envs import (
-    AsyncCostly,
-    Costly,
-    DearNested,
-    RaisesInStep,
-    needs_cores,
-)
-from tests.support.envs.plain_envs import Counted, Nested, Tally
-from tests.support.equality import same
-from tests.support.insides import backend_of
+from tests.support.drivers import APIS, opened
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.costly_envs import Costly, Recorded, needs_cores
+from tests.support.envs.plain_envs import Tally
 
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-def made(log: Path) -> int:
-    return sum(line.startswith("made") for line in log.read_text().splitlines())
-
-
-def closed(log: Path) -> int:
-    return sum(line.startswith("closed") for line in log.read_text().splitlines())
-
-
-def backend(envs: Any) -> str:
-    return repr(envs).rpartition("backend=")[2].strip("')")
+pytestmark = pytest.mark.usefixtures("empty_folder")
 
 
 def lock_in(factory: Any) -> Any:
-    """A factory that cannot be pickled."""
+    """Return a factory that cannot be pickled."""
     lock = threading.Lock()
     return lambda: lock and factory()
 
 
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-2)
+QUICK = replace(COMPUTES, step=1e-3)
+TWO_CORES = Requirements(8, cores=2)
 
 
-def test_quick_environments_stay_in_this_thread() -> None:
-    with agym.make(Tally, 2) as envs:
-        assert backend(envs) == "serial"
-
-
-@pytest.mark.full
-def test_what_was_seen_to_sleep_goes_to_threads(log: Path) -> None:
-    factory = partial(Costly, str(log), sleeps=0.01)
-    agym.plan(factory, 12)
-    with agym.make(factory, 12) as envs:
-        assert backend(envs) == "thread"
-        assert len(backend_of(envs).ranges) == 12
-
-
-@pytest.mark.full
-@needs_cores
 @pytest.mark.usefixtures("full_cores")
-def test_what_was_seen_to_compute_goes_to_processes(log: Path) -> None:
-    factory = partial(Costly, str(log), computes=0.01)
-    agym.plan(factory, 4)
+@pytest.mark.parametrize(
+    ("cost", "backend"),
+    [
+        pytest.param("sleeps", "thread"),
+        pytest.param("computes", "process", marks=[pytest.mark.full, needs_cores]),
+    ],
+)
+def test_auto_goes_by_what_a_plan_measured(cost: str, backend: str) -> None:
+    factory = partial(Costly, "diary", **{cost: 0.01})
     with agym.make(factory, 4) as envs:
-        assert backend(envs) == "process"
+        assert envs.backend == "serial"
+    assert agym.plan(factory, 4).backend == backend
+    with agym.make(factory, 4) as envs:
+        assert envs.backend == backend
 
 
-def test_what_computes_and_cannot_be_pickled_stays(log: Path) -> None:
-    with agym.make(lock_in(partial(Costly, str(log), computes=0.01)), 4) as envs:
-        assert backend(envs) == "serial"
-
-
-def test_an_event_loop_is_not_blocked(log: Path) -> None:
-    with opened("async", partial(Costly, str(log), sleeps=0.01), 1) as envs:
-        assert backend(envs.envs) == "thread"
-    with opened("async", Tally, 2) as envs:
-        assert backend(envs.envs) == "thread"
+def test_an_event_loop_is_not_blocked() -> None:
     quick = partial(Tally, 7)
+    with opened("async", quick, 2) as envs:
+        assert envs.backend == "thread"
     remember_profile(quick, Profile("Quick", 1e-5, 1e-5, 1e-6), None)
     with opened("async", quick, 2) as envs:
-        assert backend(envs.envs) == "serial"
-
-
-def test_a_factory_of_coroutine_environments_gets_a_loop(log: Path) -> None:
-    """Which is not known before one is made; it is made no second time."""
-    with agym.make(lambda: AsyncCostly(str(log), 0.001), 3) as envs:
-        assert backend(envs) == "asyncio"
-        envs.reset(seed=0)
-        envs.step([0, 1, 2])
-    assert made(log) == closed(log) == 3
+        assert envs.backend == "serial"
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("option", [{"timeout": 9.0}, {"on_fault": "restart"}])
-def test_where_faults_are_handled_nothing_is_tried_here(log: Path, option: dict[str, Any]) -> None:
-    with agym.make(partial(Counted, str(log)), 2, workers=1, **option) as envs:
-        assert backend(envs) == "process"
-    assert made(log) == 2
+@pytest.mark.parametrize(
+    ("option", "make", "backend"),
+    [
+        ({"timeout": 9.0, "workers": 1}, lambda factory: factory, "process"),
+        ({"on_fault": "restart", "workers": 1}, lambda factory: factory, "process"),
+        ({"timeout": 9.0}, lock_in, "thread"),
+    ],
+)
+def test_where_faults_are_handled_nothing_is_tried_here(
+    option: dict[str, Any], make: Any, backend: str
+) -> None:
+    with agym.make(make(Recorded), 2, **option) as envs:
+        pid = envs.stats().workers[0].pid if backend == "process" else os.getpid()
+        assert envs.backend == backend
+        assert Path("diary").read_text() == f"made {pid}\n" * 2
 
 
-def test_deadlines_of_what_cannot_be_pickled_are_honoured_by_threads(log: Path) -> None:
-    with agym.make(lock_in(partial(Counted, str(log))), 2, timeout=9.0) as envs:
-        assert backend(envs) == "thread"
-    assert made(log) == 2
+# ---------------------------------------------------------------- what is made
 
 
-# ---------------------------------------------------------------- constructions
+@pytest.fixture
+def registered() -> Iterator[str]:
+    gymnasium.register("Recorded-v0", entry_point=Recorded, disable_env_checker=True)
+    yield "Recorded-v0"
+    del gymnasium.registry["Recorded-v0"]
 
 
-def test_one_environment_is_not_measured(log: Path) -> None:
-    with agym.make(partial(Counted, str(log))):
-        assert made(log) == 1
+def kind_of(kind: str, env_id: str) -> Any:
+    """Return what ``agym.make`` takes, of each kind."""
+    return {
+        "class": Recorded,
+        "partial": partial(Recorded, "diary"),
+        "lambda": lambda: Recorded(),
+        "list": [lambda: Recorded()] * 3,
+        "id": env_id,
+        "spec": gymnasium.spec(env_id),
+    }[kind]
 
 
-@pytest.mark.parametrize("kind", [partial, "function"])
-@pytest.mark.parametrize("make", [0.0, 0.08])
-def test_no_more_are_made_than_the_caller_gets(log: Path, make: float, kind: Any) -> None:
-    factory: Any = partial(Costly, str(log), make=make)
-    for count in (1, 2):
-        with agym.make(factory if kind is partial else lambda: factory(), 2) as envs:
-            assert backend(envs) == "serial"
-            assert made(log) == 2 * count
-            assert envs.reset(seed=0)[0][0][0] == 1.0  # its first episode
-    assert made(log) == closed(log) == 4
+def deeds() -> list[str]:
+    return [line.split()[0] for line in Path("diary").read_text().splitlines()]
 
 
-def test_there_may_be_only_one_at_a_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["class", "partial", "lambda", "list", "id", "spec"])
+@pytest.mark.parametrize("make", [agym.make, agym.make_vec])
+def test_only_what_the_caller_gets_is_made(make: Any, kind: str, registered: str) -> None:
+    with closing(make(kind_of(kind, registered), 3)) as envs:
+        assert deeds() == ["made"] * 3
+        envs.reset(seed=0)
+        assert deeds() == ["made"] * 3 + ["reset"] * 3
+
+
+@pytest.mark.parametrize("kind", ["class", "lambda", "id"])
+async def test_nothing_is_stepped_beside_an_event_loop(kind: str, registered: str) -> None:
+    async with agym.make_async(kind_of(kind, registered), 3):
+        # A lambda may make coroutine environments, which only a call of it tells.
+        tried = ["made", "closed"] if kind == "lambda" else []
+        assert deeds() in (["made"] * 3, [*tried, *["made"] * 3])
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("kind", [partial(AsyncTally, Recorded), lambda: AsyncTally(Recorded)])
+def test_coroutine_environments_are_made_once(api: str, kind: Any) -> None:
+    with opened(api, kind, 3) as envs:
+        assert deeds() == ["made"] * 3
+        assert envs.backend == "asyncio"
+
+
+def test_there_may_be_only_one_environment_at_a_time(tmp_path: Path) -> None:
     port = tmp_path / "taken"
 
     class Port(Tally):
@@ -151,84 +149,28 @@ def test_there_may_be_only_one_at_a_time(tmp_path: Path) -> None:
         def close(self) -> None:
             port.unlink()
 
-    async def main() -> None:
-        async with agym.make_async(lambda: Port(), 1) as envs:
-            await envs.reset()
-
-    asyncio.run(main())
+    with opened("async", lambda: Port(), 1) as envs:
+        envs.reset()
 
 
-class Shown(Counted):
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.render_mode = "human"
-
-    def step(self, action: Any) -> Any:
-        self._log("stepped")
-        return super().step(action)
+def test_environments_of_the_callers_own_are_used_as_they_are() -> None:
+    mine = [Recorded() for _ in range(3)]
+    with agym.make([lambda env=env: env for env in mine]):
+        pass
+    assert deeds() == ["made"] * 3 + ["closed"] * 3
 
 
-def test_what_shows_a_window_is_not_stepped(log: Path) -> None:
-    with agym.make(partial(Shown, str(log)), 1, workers=1) as envs:
-        assert backend(envs) == "process"
-    assert made(log) > 0
-    assert "stepped" not in log.read_text()
+def refuse() -> None:
+    raise KeyError("no such file")
 
 
-class Leaves(Tally):
-    def step(self, action: Any) -> Any:
-        raise SystemExit(3)
-
-
-def test_one_that_wants_to_leave_is_left_where_that_does_no_harm() -> None:
-    with agym.make(Leaves, 2) as envs:
-        assert backend(envs) == "serial"
-
-
-def test_environments_of_the_callers_own_are_used_as_they_are(log: Path) -> None:
-    mine = [Counted(str(log)) for _ in range(3)]
-    with agym.make([lambda env=env: env for env in mine]) as envs:
-        assert closed(log) == 0
-        assert made(log) == 3
-        envs.reset(seed=0)
-    assert made(log) == closed(log) == 3
-
-
-# ---------------------------------------------------------------- nothing else changes
-
-
-def test_a_constructor_that_raises_is_called_once_and_told() -> None:
-    calls: list[int] = []
-
-    def fails() -> Tally:
-        calls.append(1)
-        raise KeyError("no such file")
-
+def test_a_constructor_that_raises_is_called_once() -> None:
     with pytest.raises(agym.EnvError, match="environment 0 raised in make: KeyError"):
-        agym.make(fails, 3)
-    assert len(calls) == 1
+        agym.make(partial(Recorded, "diary", "made", refuse), 3)
+    assert deeds() == ["made"]
 
 
-def test_what_raises_when_stepped_can_be_made(log: Path) -> None:
-    with agym.make(partial(RaisesInStep, str(log)), 2) as envs:
-        assert backend(envs) == "serial"
-        envs.reset(seed=0)
-        envs.step([0, 0])
-        with pytest.raises(ExceptionGroup):
-            envs.step([0, 0])
-
-
-@pytest.mark.parametrize("factory", [Nested, DearNested, "CartPole-v1"])
-def test_trajectories_are_those_of_serial(factory: Any) -> None:
-    def play(**options: Any) -> list[Any]:
-        with agym.make(factory, 2, output="array", autoreset="next_step", **options) as envs:
-            envs.action_space.seed(4)
-            return [
-                envs.reset(seed=3),
-                *(envs.step(envs.action_space.sample()) for _ in range(40)),
-            ]
-
-    assert same(play(), play(backend="serial"))
+# ---------------------------------------------------------------- other programs, and plans
 
 
 def test_other_programs_are_watched_only_where_processes_would_be_taken(
@@ -253,26 +195,22 @@ def planned(profile: Profile, needs: Requirements, factory: Any = Tally) -> agym
 
 
 @pytest.mark.parametrize(
-    ("cores", "others", "name"),
+    ("step", "cores", "others", "name"),
     [
-        (4, 0, "process ×4"),
-        (4, 1, "process ×3"),
-        (4, 2, "process ×2"),
-        (2, 1, "serial"),  # a batch lasts until the worker that shares its core is done
-        (2, 2, "process ×2"),  # two of four threads get more than one of three
+        (2e-2, 4, 0, "process ×4"),
+        (2e-2, 4, 1, "process ×3"),
+        (2e-2, 4, 2, "process ×2"),
+        (2e-2, 2, 1, "serial"),  # a batch lasts until the worker that shares its core is done
+        (2e-2, 2, 2, "process ×2"),  # two of four threads get more than one of three
+        (2e-4, 2, 2, "serial"),  # quick batches
     ],
 )
 def test_the_cores_that_other_programs_keep_busy_count(
-    cores: int, others: int, name: str, monkeypatch: pytest.MonkeyPatch
+    step: float, cores: int, others: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "busy_cores", lambda: others)
-    assert planned(COMPUTES, Requirements(8, cores=cores)).chosen.name == name
-
-
-def test_beside_other_programs_quick_batches_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "busy_cores", lambda: 2)
-    quick = replace(COMPUTES, step=0.2e-3)
-    assert planned(quick, Requirements(8, cores=2)).backend == "serial"
+    profile = replace(COMPUTES, step=step)
+    assert planned(profile, Requirements(8, cores=cores)).chosen.name == name
 
 
 @pytest.mark.parametrize(
@@ -290,34 +228,99 @@ def test_other_programs_may_have_the_cores_beyond_our_quota(
 
 
 @pytest.mark.usefixtures("full_cores")
-def test_what_cannot_be_pickled_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "busy_cores", lambda: 0)
-    needs = Requirements(8, cores=4)
-    assert planned(COMPUTES, needs).backend == "process"
-    plan = planned(COMPUTES, needs, lock_in(Tally))
-    assert plan.backend == "serial"
+def test_a_plan_tells_what_cannot_be_pickled() -> None:
+    plan = planned(COMPUTES, Requirements(8, cores=4), lock_in(Tally))
     assert "process cannot run factories that can't be pickled" in plan.why
 
 
 @pytest.mark.full
-def test_where_no_processes_can_be_started_none_are_chosen(log: Path) -> None:
+def test_where_no_processes_can_be_started_none_are_chosen() -> None:
     """A daemon process of multiprocessing's, such as a pool's, may have no children."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-
-    factory = partial(Costly, str(log), computes=0.01)
+    factory = partial(Costly, "diary", computes=0.01)
     agym.plan(factory, 3)
 
     def work() -> None:
         with agym.make(factory, 3) as envs:
-            theirs.send(backend(envs))
+            sys.exit(envs.backend != "serial")
 
-    process = context.Process(target=work, daemon=True)
+    process = multiprocessing.get_context("fork").Process(target=work, daemon=True)
     process.start()
-    theirs.close()
-    try:
-        assert ours.recv() == "serial"
-    finally:
-        process.join()
-        process.close()
-        ours.close()
+    process.join()
+    assert process.exitcode == 0
+    process.close()
+
+
+# ---------------------------------------------------------------- what is learned from batches
+
+
+def learned(batch: float, together: float) -> tuple[Traffic, agym.Plan]:
+    """Learn from steps of 8 environments on two processes; return what is said, and the plan."""
+    plan = planned(QUICK, TWO_CORES)
+    assert plan.backend == "process"
+    traffic = Traffic(Hooks())
+    learn_from(plan, Tally, traffic)
+    assert traffic.learn is not None
+    traffic.learn([(int(batch * 1e9), int(together * 1e9))] * FIRST)
+    return traffic, plan
+
+
+@pytest.mark.usefixtures("full_cores")
+@pytest.mark.parametrize(
+    ("batch", "together"),
+    [
+        (5e-3, 9e-3),
+        (50e-3, 17e-3),  # the caller's steps take longer than those of random actions
+    ],
+)
+def test_a_choice_that_holds_is_not_mentioned(batch: float, together: float) -> None:
+    traffic, _ = learned(batch, together)
+    assert not traffic.remark
+    assert recall_measured(Tally, 8) == {}
+
+
+@pytest.mark.usefixtures("full_cores")
+def test_a_choice_that_is_refuted_is_remembered_and_said() -> None:
+    traffic, plan = learned(batch=10e-3, together=9e-3)
+    assert traffic.remark.startswith(f"{plan.chosen.name} took 10 ms per batch, but serial")
+    assert recall_measured(Tally, 8) == {plan.chosen.name: 10e-3}
+    again = planned(QUICK, TWO_CORES)
+    assert again.backend == "serial"
+    assert f"{plan.chosen.name} took 10 ms" in again.why
+    # With another number of environments nothing is known.
+    assert planned(QUICK, replace(TWO_CORES, num_envs=16)).backend == "process"
+
+
+@pytest.mark.usefixtures("full_cores")
+def test_a_step_does_not_fail_because_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(choosing, "remember_measured", fails)
+    traffic, _ = learned(batch=10e-3, together=9e-3)
+    assert traffic.remark
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_what_stays_in_this_thread_is_not_compared(num_envs: int) -> None:
+    plan = planned(replace(QUICK, step=2e-6), replace(TWO_CORES, num_envs=num_envs))
+    traffic = Traffic(Hooks())
+    learn_from(plan, Tally, traffic)
+    assert traffic.learn is None
+
+
+@pytest.mark.full
+@needs_cores
+@pytest.mark.usefixtures("full_cores")
+def test_what_was_learned_is_in_repr_and_stats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "REFUTED", 0.0)  # whatever batches take
+    remember_profile(Tally, QUICK, None)
+    with agym.make(Tally, 8, autoreset="next_step") as envs:
+        assert envs.backend == "process"
+        assert "took" not in repr(envs)
+        envs.reset(seed=0)
+        for _ in range(FIRST * BATCHES_PER_SAMPLE + BATCHES_PER_SAMPLE):
+            envs.step([0] * 8)
+        assert "took" in envs.stats().remark
+        assert envs.stats().remark in str(envs.stats())
+        assert "per batch, but serial is predicted to take" in repr(envs)
+    assert recall_measured(Tally, 8)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -18,10 +18,9 @@ from agym.core.backends.options import Process, ProcessWithCaller
 from agym.core.planning.caching import remember_profile
 from agym.core.planning.model import Profile
 from agym.core.planning.sampling import TrustedFactory
+from tests.support.drivers import opened
 from tests.support.envs.costly_envs import needs_cores
 from tests.support.envs.plain_envs import Tally
-from tests.support.equality import same
-from tests.support.insides import backend_of
 
 # Twice as many of these take a millisecond, which processes halve.
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 2e-3)
@@ -36,47 +35,35 @@ def profile(full_cores: None) -> None:
     remember_profile(Computes, COMPUTES, None)
 
 
-async def _opened(envs: Any) -> str:
-    async with envs:
-        return name_of(envs)
-
-
-def name_of(envs: Any) -> str:
-    runner = getattr(envs, "runner", envs)
-    return str(backend_of(runner).options.spec.name)
-
-
-def by_make_async(env: Any) -> str:
-    async def main() -> str:
-        return await _opened(agym.make_async(env, 8))
-
-    return asyncio.run(main())
-
-
-def closing(make: Callable[[Any], Any]) -> Callable[[Any], str]:
-    def named(env: Any) -> str:
-        envs = make(env)
-        try:
-            return name_of(envs)
-        finally:
-            envs.close()
-
-    return named
-
-
-APIS = {
-    "make": closing(lambda env: agym.make(env, 8)),
-    "make_async": by_make_async,
-    "make_vec": closing(lambda env: agym.make_vec(env, 8)),
-    "AgymVectorEnv": closing(lambda env: agym.AgymVectorEnv([env] * 8)),
+APIS: dict[str, Callable[..., Any]] = {
+    "make": agym.make,
+    "make_async": partial(opened, "async"),
+    "make_vec": agym.make_vec,
+    "AgymVectorEnv": lambda env, count, **options: agym.AgymVectorEnv([env] * count, **options),
+    "AgymVecEnv": lambda env, count, **options: agym.sb3.AgymVecEnv([env] * count, **options),
+    "sb3.make_vec_env": lambda env, count, **options: agym.sb3.make_vec_env(env, count, **options),
 }
+
+
+def backend_of(api: str, env: Any, count: int = 8, **options: Any) -> str:
+    """Open environments with an API, and return the name of their backend."""
+    if api in ("AgymVecEnv", "sb3.make_vec_env"):
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    envs = APIS[api](env, count, **options)
+    with envs if api == "make_async" else closing(envs) as envs:
+        return str(envs.backend)
 
 
 @pytest.mark.full
 @needs_cores
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ["make", "make_async", "make_vec", "AgymVectorEnv"])
 def test_what_computes_for_long_goes_to_processes(api: str) -> None:
-    assert APIS[api](Computes) == "process"
+    assert backend_of(api, Computes) == "process"
+
+
+@pytest.mark.parametrize("api", ["make", "make_async", "make_vec", "AgymVectorEnv", "AgymVecEnv"])
+def test_of_what_nothing_is_known_no_process_is_started(api: str) -> None:
+    assert backend_of(api, Tally) == ("thread" if api == "make_async" else "serial")
 
 
 class AlsoComputes(Computes):
@@ -105,23 +92,7 @@ def test_all_environments_of_an_id_are_of_one_kind() -> None:
     remember_profile(first, Profile("CartPole-v1", 0.0, 1e-3, 1e-3), None)
     engine = build("CartPole-v1", 8, {}, Options())
     assert type(engine.backend.options.spec) is ProcessWithCaller
-    assert engine.traffic.learn is not None
-
-
-@needs_cores
-def test_then_batches_are_those_of_serial() -> None:
-    def play(**options: Any) -> list[Any]:
-        with agym.make(Computes, 8, autoreset="next_step", **options) as envs:
-            assert len({worker.pid for worker in envs.stats().workers}) == envs.workers
-            assert envs.stats().workers[-1].pid == os.getpid()
-            return [envs.reset(seed=3), *(envs.step([k] * 8) for k in range(9))]
-
-    assert same(play(), play(backend="serial"))
-
-
-@pytest.mark.parametrize("api", APIS)
-def test_of_what_nothing_is_known_no_process_is_started(api: str) -> None:
-    assert APIS[api](Tally) == ("thread" if api == "make_async" else "serial")
+    assert engine.calls.traffic.learn is not None
 
 
 @pytest.fixture
@@ -134,51 +105,28 @@ def registered() -> Iterator[str]:
 @pytest.mark.full
 @needs_cores
 def test_registered_environments_too(registered: str) -> None:
-    agym.plan(registered, 8)  # of one's own, so it is measured when asked
-    envs = agym.make_vec(registered, 8)
-    try:
-        assert name_of(envs) == agym.plan(registered, 8).backend
-    finally:
-        envs.close()
+    plan = agym.plan(registered, 8)  # of one's own, so it is measured when asked
+    assert backend_of("make_vec", registered) == plan.backend
 
 
-@pytest.mark.parametrize("options", [{"context": "fork"}, {"max_concurrency": 2}])
-def test_what_only_processes_have_takes_processes(options: dict[str, Any]) -> None:
-    envs = agym.AgymVectorEnv([Tally] * 2, **options)
-    try:
-        assert name_of(envs) == "process"
-    finally:
-        envs.close()
+@pytest.mark.parametrize(
+    ("api", "options"),
+    [
+        ("AgymVectorEnv", {"context": "fork"}),
+        ("AgymVectorEnv", {"max_concurrency": 2}),
+        ("AgymVecEnv", {"start_method": "fork"}),
+    ],
+)
+def test_an_option_of_processes_takes_processes(api: str, options: dict[str, Any]) -> None:
+    assert backend_of(api, Tally, 2, **options) == "process"
 
 
-class TestSB3:
-    @pytest.fixture(autouse=True)
-    def sb3(self) -> None:
-        pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-
-    def test_unknown_environments_stay(self) -> None:
-        envs = agym.sb3.AgymVecEnv([Tally] * 2)
-        assert name_of(envs) == "serial"
-        envs.close()
-
-    def test_a_start_method_takes_processes(self) -> None:
-        envs = agym.sb3.AgymVecEnv([Tally] * 2, start_method="fork")
-        assert name_of(envs) == "process"
-        envs.close()
-
-    @pytest.mark.full
-    @needs_cores
-    def test_a_sample_is_measured_instead(self) -> None:
-        sample = TrustedFactory(Computes, "Computes")
-        remember_profile(sample, COMPUTES, None)
-        envs = agym.sb3.AgymVecEnv([Tally] * 8, sample=sample)
-        assert name_of(envs) == "process"
-        envs.close()
-
-    @pytest.mark.full
-    @needs_cores
-    def test_ids_are_measured_and_wrappers_of_ones_own_are_not(self) -> None:
-        for wrapper, name in ((None, "process"), (gymnasium.Wrapper, "serial")):
-            envs = agym.sb3.make_vec_env("Acrobot-v1", 512, wrapper_class=wrapper)
-            assert name_of(envs) == name
-            envs.close()
+@pytest.mark.full
+@needs_cores
+def test_stable_baselines3_measures_a_sample_or_an_id_without_wrappers() -> None:
+    sample = TrustedFactory(Computes, "Computes")
+    remember_profile(sample, COMPUTES, None)
+    assert backend_of("AgymVecEnv", Tally, sample=sample) == "process"
+    assert backend_of("AgymVecEnv", Computes) == "serial"  # functions are never measured
+    for wrapper, name in ((None, "process"), (gymnasium.Wrapper, "serial")):
+        assert backend_of("sb3.make_vec_env", "Acrobot-v1", 512, wrapper_class=wrapper) == name

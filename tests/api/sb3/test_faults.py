@@ -2,139 +2,126 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import agym
-from tests.support.envs.faulty_envs import Exits, Hangs, Raises
-from tests.support.envs.plain_envs import Probe, Tally
+from agym.testing import Script
+from tests.support.envs.gated_envs import Gates
 from tests.support.patience import deadline
 from tests.support.training import SETUPS, each_place
 
 FORKED = SETUPS["process"]
+DEADLINE = {"wait": {"timeout": deadline(0.3)}}
 
 
-@each_place
-def test_an_environment_raises_and_all_go_on_after_a_reset(options: dict[str, Any]) -> None:
-    functions = [Tally, partial(Raises, "step"), Tally]
-    vec_env = agym.sb3.AgymVecEnv(functions, **options)
-    vec_env.reset()
-    vec_env.step([0, 0, 0])
-    with pytest.raises(agym.EnvError, match="boom") as caught:
-        vec_env.step([0, 9, 0])
-    assert caught.value.env_id == 1
-    assert caught.value.__cause__ is not None
-    with pytest.raises(agym.ResetNeededError):
-        vec_env.step([0, 0, 0])
-    vec_env.reset()
-    observations, *_ = vec_env.step([1, 2, 3])
-    assert observations[:, 1:].tolist() == [[1, 1], [1, 2], [1, 3]]
-    vec_env.close()
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(str(tmp_path))
 
 
-@each_place
-def test_methods_and_constructors_that_raise(options: dict[str, Any]) -> None:
-    with pytest.raises(agym.EnvError, match="raised in make"):
-        agym.sb3.AgymVecEnv([partial(Raises, "make")], **options)
-    vec_env = agym.sb3.AgymVecEnv([partial(Raises, "render")], **options)
-    with pytest.raises(agym.EnvError, match="boom"):
-        vec_env.env_method("render")
-    assert vec_env.env_method("add", 1) == [10.8]
-    vec_env.close()
-
-
-@each_place
-def test_restarted_where_it_raised(options: dict[str, Any]) -> None:
-    functions = [Tally, partial(Raises, "step"), Tally]
-    vec_env = agym.sb3.AgymVecEnv(functions, on_fault="restart", **options)
-    vec_env.reset()
-    observations, rewards, dones, infos = vec_env.step([4, 9, 4])
-    assert dones.tolist() == [False, True, False]
-    assert rewards[1] == 0
-    assert infos[1]["TimeLimit.truncated"] is True
-    assert infos[1]["fault"].kind == "raised"
-    assert infos[1]["terminal_observation"].tolist() == [1, 0, -1]  # the last that was known
-    assert "fault" not in vec_env.reset_infos[1]
-    assert vec_env.reset_infos[1]["options"] is None
-    assert observations.tolist() == [[1, 1, 4], [1, 0, -1], [1, 1, 4]]
-    *_, infos = vec_env.step([5, 5, 5])
-    assert [info["now"] for info in infos] == [2, 1, 2]
-    vec_env.close()
-
-
-@pytest.mark.parametrize("way", ["exit", "kill", "timeout"])
-def test_restarted_where_a_worker_ended(way: str) -> None:
-    functions = [Tally, Tally, Tally, partial(Hangs) if way == "timeout" else partial(Exits, 3)]
-    vec_env = agym.sb3.AgymVecEnv(
-        functions, on_fault="restart", timeout=deadline(0.3) if way == "timeout" else None, **FORKED
-    )
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [("raise", agym.EnvError), ("exit", agym.WorkerDied), ("wait", agym.StepTimeout)],
+)
+def test_all_go_on_after_a_fault(act: str, error: type[Exception], script: Script) -> None:
+    vec_env = agym.sb3.AgymVecEnv(script.factories(4, length=9), **FORKED, **DEADLINE.get(act, {}))
     vec_env.reset()
     vec_env.step([0] * 4)
-    if way == "kill":
-        os.kill(vec_env.stats().workers[1].pid, signal.SIGKILL)
-    _, rewards, dones, infos = vec_env.step([0, 0, 0, 0 if way == "kill" else 9])
-    assert dones.tolist() == [False, False, True, True]
-    for i in (2, 3):
-        assert infos[i]["TimeLimit.truncated"] is True
-        assert infos[i]["fault"].kind == ("timeout" if way == "timeout" else "died")
-        assert infos[i]["terminal_observation"].tolist() == [1, 1, 0]
-    assert rewards.tolist() == [1.125, 1.125, 0, 0]
+    script.set(3, "step", act)
+    with pytest.raises(error):
+        vec_env.step([0] * 4)
+    if act == "exit":
+        with pytest.raises(agym.WorkerDied):
+            vec_env.reset()
+        assert vec_env.runner.restart() == [2, 3]
+    with pytest.raises(agym.ResetNeededError):
+        vec_env.step([0] * 4)
+    vec_env.reset()
+    observations, *_ = vec_env.step([1, 2, 3, 4])
+    assert observations[:, 2:].tolist() == [[1, 1], [1, 2], [1, 3], [1, 4]]
+    vec_env.close()
+
+
+@each_place
+def test_methods_and_constructors_that_raise(options: dict[str, Any], script: Script) -> None:
+    script.set(0, "make", "raise")
+    with pytest.raises(agym.EnvError, match="raised in make"):
+        agym.sb3.AgymVecEnv(script.factories(1), **options)
+    vec_env = agym.sb3.AgymVecEnv(script.factories(1), **options)
+    script.set(0, "call", "raise")
+    with pytest.raises(agym.EnvError, match="boom"):
+        vec_env.env_method("add", 1)
+    assert vec_env.env_method("add", 1) == [2.0]
+    vec_env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "act", "kind"),
+    [
+        *((options, "raise", "raised") for options in SETUPS.values()),
+        *((FORKED, act, "died") for act in ("exit", "kill")),
+        (FORKED, "wait", "timeout"),
+    ],
+)
+def test_an_episode_that_a_fault_ended_is_truncated(
+    options: dict[str, Any], act: str, kind: str, script: Script
+) -> None:
+    options = {**options, **DEADLINE.get(act, {}), "on_fault": "restart"}
+    vec_env = agym.sb3.AgymVecEnv(script.factories(4, length=9), **options)
+    vec_env.reset()
+    before, *_ = vec_env.step([0] * 4)
+    script.set(3, "step", act)
+    observations, rewards, dones, infos = vec_env.step([4] * 4)
+    ended = [3] if act == "raise" else [2, 3]
+    assert np.flatnonzero(dones).tolist() == ended
+    for i in range(4):
+        assert observations[i, 1:].tolist() == [1, 0, -1] if i in ended else [1, 2, 4]
+        assert infos[i]["TimeLimit.truncated"] is (i in ended)
+        assert ("fault" in infos[i]) is (i in ended)
+    for i in ended:
+        assert rewards[i] == 0
+        assert infos[i]["fault"].kind == kind
+        assert np.array_equal(infos[i]["terminal_observation"], before[i])  # the last known one
+        assert vec_env.reset_infos[i].keys() == {"seed", "options", "draw"}
     *_, infos = vec_env.step([0] * 4)
-    assert [info["now"] for info in infos] == [3, 3, 1, 1]
+    assert [info["now"] for info in infos] == [1 if i in ended else 3 for i in range(4)]
     vec_env.close()
 
 
-def test_a_worker_that_died_is_named_and_can_be_replaced() -> None:
-    vec_env = agym.sb3.AgymVecEnv([Tally, Tally, Tally, partial(Exits, 3)], **FORKED)
+@pytest.mark.parametrize("in_one_go", [False, True])
+def test_after_ctrl_c_steps_go_on(in_one_go: bool, tmp_path: Path) -> None:
+    gates = Gates(tmp_path, 1)
+    vec_env = agym.sb3.AgymVecEnv(gates.factories, backend="process")
     vec_env.reset()
-    with pytest.raises(agym.WorkerDied) as caught:
-        vec_env.step([0, 0, 0, 9])
-    assert caught.value.exitcode == 3
-    assert caught.value.env_ids == (2, 3)
-    with pytest.raises(agym.WorkerDied):
-        vec_env.reset()
-    assert vec_env.runner.restart() == [2, 3]
-    vec_env.reset()
-    assert vec_env.step([0] * 4)[0][:, 1].tolist() == [1] * 4
+    with gates.ctrl_c(0):
+        if in_one_go:
+            vec_env.step([1])
+        vec_env.step_async([1])
+        vec_env.step_wait()
+    if not in_one_go:
+        assert vec_env.step_wait()[0][0, 1] == 1
+    assert vec_env.step([0])[0][0, 1] == 2
     vec_env.close()
 
 
-def test_a_missed_deadline() -> None:
-    vec_env = agym.sb3.AgymVecEnv([Tally, Hangs], timeout=deadline(0.3), **FORKED)
-    vec_env.reset()
-    with pytest.raises(agym.StepTimeout) as caught:
-        vec_env.step([0, 9])
-    assert caught.value.env_ids == (1,)
-    vec_env.reset()
-    assert vec_env.step([1, 2])[0][:, 2].tolist() == [1, 2]
-    vec_env.close()
-
-
-def test_options_of_one_reset_are_not_given_to_what_takes_its_place() -> None:
-    functions = [partial(Raises, "step", length=3)] * 2
-    vec_env = agym.sb3.AgymVecEnv(functions, backend="serial", on_fault="restart")
+def test_options_are_for_one_reset_also_if_it_fails(script: Script) -> None:
+    """What takes the place of an environment gets the options of its own reset."""
+    vec_env = agym.sb3.AgymVecEnv(script.factories(2), backend="serial", on_fault="restart")
     vec_env.set_options([{"length": 5}, {}])
     vec_env.reset()
-    vec_env.step([9, 0])
-    dones = np.array([vec_env.step([0, 0])[2] for _ in range(3)])
-    assert dones[:, 0].tolist() == [False, False, True]
+    script.set(0, "step", "raise")
+    dones = np.array([vec_env.step([0, 0])[2] for _ in range(4)])
+    assert dones[:, 0].tolist() == [True, False, False, True]
     vec_env.close()
-
-
-def test_chaos_reaches_it_too() -> None:
-    policy = agym.FaultPolicy("restart", max_restarts=99)
-    vec_env = agym.sb3.AgymVecEnv([Probe] * 4, on_fault=policy, **FORKED)
-    with agym.chaos(vec_env.runner, kill=0.03, error=0.03, seed=1, ways=["kill"]) as chaos:
+    vec_env = agym.sb3.AgymVecEnv(script.factories(1), backend="serial")
+    vec_env.set_options({"length": 1})
+    script.set(0, "reset", "raise")
+    with pytest.raises(agym.EnvError):
         vec_env.reset()
-        faults = 0
-        for _ in range(60):
-            _, _, dones, infos = vec_env.step(np.zeros(4, int))
-            faults += sum("fault" in info for info in infos)
-            assert all(done for done, info in zip(dones, infos, strict=True) if "fault" in info)
-        assert faults >= sum(chaos.injected.values()) > 0
+    vec_env.reset()
+    assert vec_env.reset_infos[0]["options"] is None
     vec_env.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import agym
-from tests.support.envs.gated_envs import Gates
+from agym.testing import Script, ScriptedEnv
 from tests.support.envs.plain_envs import Tally
 from tests.support.training import (
     OBSERVATIONS,
@@ -21,6 +22,8 @@ from tests.support.training import (
     vec_envs,
 )
 
+env_util = pytest.importorskip("stable_baselines3.common.env_util", reason="the extra `sb3`")
+
 
 @each_place
 @pytest.mark.parametrize("observations", OBSERVATIONS)
@@ -29,50 +32,33 @@ def test_every_space_gives_what_dummy_gives(observations: str, options: dict[str
     ours = course(agym.sb3.AgymVecEnv(functions, **options), 200, resets=[50, 51, 120])
     theirs = course(vec_envs.DummyVecEnv(functions), 200, resets=[50, 51, 120])
     assert_same(ours, theirs)
-    dones = np.array([result[2] for result in ours if len(result) == 5])
-    assert dones.sum() > 50
+    assert sum(int(result[2].sum()) for result in ours if len(result) == 5) > 50
 
 
 @each_place
-def test_made_from_an_id_it_gives_what_sb3_makes(options: dict[str, Any], tmp_path: Any) -> None:
-    wrapper = partial(gymnasium.wrappers.TimeLimit, max_episode_steps=20)
+def test_make_vec_env_makes_what_sb3_makes(options: dict[str, Any], tmp_path: Path) -> None:
     arguments: dict[str, Any] = {
-        "n_envs": 4,
-        "seed": 5,
-        "wrapper_class": wrapper,
-        "env_kwargs": {"sutton_barto_reward": True},
-    }
-    sb3 = pytest.importorskip("stable_baselines3.common.env_util")
-    ours = agym.sb3.make_vec_env(
-        "CartPole-v1", monitor_dir=str(tmp_path / "ours"), **arguments, **options
-    )
-    theirs = sb3.make_vec_env("CartPole-v1", monitor_dir=str(tmp_path / "theirs"), **arguments)
-    assert ours.render_mode == theirs.render_mode == "rgb_array"
-    assert ours.metadata == theirs.metadata
-    first = np.array_equal(ours.reset(), theirs.reset())  # the seed that was given
-    assert first
-    results = course(ours, 150)
-    assert_same(results, course(theirs, 150))
-    assert {True, False} == {info["TimeLimit.truncated"] for *_, infos, _ in results[1:]
-                             for info in infos if "terminal_observation" in info}  # fmt: skip
-    names = [sorted(path.name for path in (tmp_path / who).iterdir()) for who in ("ours", "theirs")]
-    assert names[0] == names[1] == [f"{i}.monitor.csv" for i in range(4)]
-    lines = [(tmp_path / who / "2.monitor.csv").read_text().splitlines()
-             for who in ("ours", "theirs")]  # fmt: skip
-    assert len(lines[0]) == len(lines[1]) > 3
-
-
-@each_place
-def test_a_callable_and_its_keywords(options: dict[str, Any]) -> None:
-    vec_env = agym.sb3.make_vec_env(
-        Tally, 3, env_kwargs={"length": 2}, vec_env_kwargs=options, monitor_kwargs={}
-    )
-    vec_env.reset()
-    vec_env.step([0, 1, 2])
-    *_, infos = vec_env.step([0, 1, 2])
-    assert [info["episode"]["l"] for info in infos] == [2, 2, 2]
-    assert vec_env.get_attr("gravity") == [9.8] * 3
-    vec_env.close()
+        "n_envs": 4, "seed": 5, "env_kwargs": {"sutton_barto_reward": True},
+        "wrapper_class": partial(gymnasium.wrappers.TimeLimit, max_episode_steps=20),
+    }  # fmt: skip
+    results, files = [], []
+    for name, make in (
+        ("ours", partial(agym.sb3.make_vec_env, **options)),
+        ("theirs", env_util.make_vec_env),
+    ):
+        envs = make("CartPole-v1", monitor_dir=str(tmp_path / name), **arguments)
+        first = envs.reset()  # from the seed that was given
+        assert envs.render_mode == "rgb_array"
+        results.append([(first, envs.metadata), *course(envs, 150)])
+        paths = sorted((tmp_path / name).iterdir())
+        files.append([(path.name, len(path.read_text().splitlines())) for path in paths])
+    assert_same(*results)
+    ends = [
+        info for *_, infos, _ in results[0][2:] for info in infos if "terminal_observation" in info
+    ]
+    assert {info["TimeLimit.truncated"] for info in ends} == {True, False}
+    assert files[0] == files[1]
+    assert [name for name, _ in files[0]] == [f"{i}.monitor.csv" for i in range(4)]
 
 
 @each_place
@@ -87,49 +73,37 @@ def test_seeds_and_options_are_for_one_reset_alone(options: dict[str, Any]) -> N
             vec_env.reset()
             said.append([*vec_env.reset_infos])
             for _ in range(2):  # through automatic resets
-                said.append(vec_env.step(np.zeros(3, int))[3])
-                said.append([*vec_env.reset_infos])
+                said += [vec_env.step(np.zeros(3, int))[3], [*vec_env.reset_infos]]
         vec_env.reset()
         said.append([*vec_env.reset_infos])
         vec_env.close()
         results.append(said)
     assert_same(*results)
-    options_of_all = {str(info["options"]) for info in results[0][0]}
-    assert options_of_all == {"{'a': [1]}"}
+    assert [info["options"] for info in results[0][0]] == [{"a": [1]}] * 3
     assert [info["options"] for info in results[0][-1]] == [None] * 3
 
 
-@each_place
-def test_a_reset_needs_no_options_parameter(options: dict[str, Any]) -> None:
-    vec_env = agym.sb3.AgymVecEnv([Old], **options)
-    vec_env.seed(1)
-    vec_env.reset()
-    vec_env.close()
+class Odd(Tally):
+    """Takes bits, and resets without options."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gymnasium.spaces.MultiBinary(3)
 
-class Old(Tally):
     def reset(self, *, seed: int | None = None) -> Any:  # type: ignore[override]
         return super().reset(seed=seed)
 
-
-@each_place
-def test_rewards_are_float32_and_what_was_given_stays(options: dict[str, Any]) -> None:
-    vec_env = agym.sb3.AgymVecEnv([Tally] * 2, **options)
-    observations = vec_env.reset()
-    kept = observations.copy()
-    results = vec_env.step(np.array([1, 2]))
-    rewards, dones = results[1:3]
-    assert rewards.dtype == np.float32
-    assert dones.dtype == np.bool_
-    vec_env.step(np.array([3, 4]))
-    assert np.array_equal(observations, kept)
-    assert np.array_equal(rewards, [1 + 1 / 16] * 2)
-    vec_env.close()
+    def step(self, action: Any) -> Any:
+        observation, *rest, _ = super().step(0)
+        assert action in self.action_space
+        return observation, *rest, {"action": action.tolist()}
 
 
 @each_place
 def test_bits_may_be_floats_as_sb3_samples_them(options: dict[str, Any]) -> None:
-    vec_env = agym.sb3.AgymVecEnv([Bits] * 2, **options)
+    """And an environment's reset needs no parameter for options."""
+    vec_env = agym.sb3.AgymVecEnv([Odd] * 2, **options)
+    vec_env.seed(1)
     vec_env.reset()
     actions = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], np.float32)
     assert [info["action"] for info in vec_env.step(actions)[3]] == actions.tolist()
@@ -138,52 +112,51 @@ def test_bits_may_be_floats_as_sb3_samples_them(options: dict[str, Any]) -> None
     vec_env.close()
 
 
-class Bits(Tally):
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = gymnasium.spaces.MultiBinary(3)
-
-    def step(self, action: Any) -> Any:
-        observation, *rest, _ = super().step(0)
-        assert action in self.action_space
-        return observation, *rest, {"action": action.tolist()}
-
-
-def test_a_reset_drops_the_pending_step(gates: Gates) -> None:
-    options = {"backend": "thread", "workers": 3}
-    vec_env = agym.sb3.AgymVecEnv(gates.factories, **options)
+def test_a_reset_drops_the_pending_step(tmp_path: Path) -> None:
+    script = Script(str(tmp_path))
+    vec_env = agym.sb3.AgymVecEnv(script.factories(3, length=9), backend="thread", workers=3)
     vec_env.reset()
+    for i in range(3):
+        script.set(i, "step", "wait")
     vec_env.step_async([1, 1, 1])
     with pytest.raises(agym.BusyError):
         vec_env.step_async([0, 0, 0])
     for i in range(3):
-        gates.open(i)
-    observations = vec_env.reset()
-    assert observations[:, 0].tolist() == [2, 2, 2]
+        script.open(i)
+    assert vec_env.reset()[:, 1].tolist() == [2, 2, 2]
     with pytest.raises(agym.NothingSentError):
         vec_env.step_wait()
     observations, *_, infos = vec_env.step([2, 3, 4])
-    assert observations[:, 2].tolist() == [2, 3, 4]
-    assert [info["action"] for info in infos] == [2, 3, 4]
-    vec_env.close()
-
-
-def test_a_second_step_is_refused_also_when_the_first_has_ended() -> None:
-    vec_env = agym.sb3.AgymVecEnv([Tally], backend="serial")
-    vec_env.reset()
-    vec_env.step_async([1])
-    with pytest.raises(agym.BusyError, match="step_wait"):
-        vec_env.step_async([2])
-    assert vec_env.step_wait()[0][0, 2] == 1
+    assert observations[:, 3].tolist() == [info["action"] for info in infos] == [2, 3, 4]
     vec_env.close()
 
 
 @each_place
-def test_closing_with_a_step_pending(options: dict[str, Any]) -> None:
-    vec_env = agym.sb3.AgymVecEnv([Tally] * 2, **options)
+def test_steps_that_are_not_received(options: dict[str, Any]) -> None:
+    """A second step is refused also when the first has ended, and closing drops it."""
+    vec_env = agym.sb3.AgymVecEnv([ScriptedEnv] * 2, **options)
     vec_env.reset()
+    for _ in range(2):
+        vec_env.step_async([1, 1])
+        with pytest.raises(agym.BusyError, match="step_wait"):
+            vec_env.step_async([2, 2])
+        assert vec_env.step_wait()[0][0, 3] == 1
     vec_env.step_async([0, 0])
     vec_env.close()
     vec_env.close()
     with pytest.raises(agym.ClosedError):
         vec_env.reset()
+
+
+@each_place
+def test_snapshots_of_single_environments(options: dict[str, Any]) -> None:
+    vec_env = agym.sb3.AgymVecEnv([ScriptedEnv] * 3, **options)
+    vec_env.reset()
+    observations, *_ = vec_env.step(np.array([1, 2, 3]))
+    taken = vec_env.env_method("snapshot", indices=[2, 0])
+    once, *_ = vec_env.step(np.array([4, 4, 4]))
+    (observation,) = vec_env.env_method("restore", taken[0], indices=[-1])
+    assert np.array_equal(observation, observations[2])
+    again, *_ = vec_env.step(np.array([4, 4, 4]))
+    assert np.array_equal(again[2], once[2])
+    vec_env.close()

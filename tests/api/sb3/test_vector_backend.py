@@ -23,48 +23,28 @@ def _quiet() -> None:
 
 
 def test_ale_under_sb3_is_ale_by_hand() -> None:
+    """Also within a monitor of SB3's."""
     envs = agym.sb3.make_vec_env("ALE/Pong-v5", 3, seed=5, env_kwargs=GAME, backend="vector")
-    oracle = gymnasium.make_vec("ALE/Pong-v5", 3, autoreset_mode="SameStep", **GAME)
-    try:
-        assert np.array_equal(envs.reset(), oracle.reset(seed=5)[0])
-        ends = 0
-        for actions in np.random.default_rng(0).integers(0, 6, (150, 3)):
-            observations, rewards, dones, infos = envs.step(actions)
-            theirs = oracle.step(actions)
-            assert np.array_equal(observations, theirs[0])
-            assert np.array_equal(rewards, theirs[1])
-            assert np.array_equal(dones, theirs[2] | theirs[3])
-            for i in np.flatnonzero(dones):
-                ends += 1
-                assert np.array_equal(infos[i]["terminal_observation"], theirs[4]["final_obs"][i])
-                assert infos[i]["TimeLimit.truncated"] == (theirs[3][i] and not theirs[2][i])
-        assert ends
-    finally:
-        envs.close()
-        oracle.close()
-
-
-def test_sb3s_monitor_goes_over_it() -> None:
-    envs = VecMonitor(agym.sb3.make_vec_env("ALE/Pong-v5", 2, env_kwargs=GAME, backend="vector"))
-    try:
-        envs.reset()
-        lengths = []
-        for _ in range(150):
-            infos = envs.step(np.zeros(2, np.int64))[3]
-            lengths += [info["episode"]["l"] for info in infos if "episode" in info]
-        assert lengths
-    finally:
-        envs.close()
-
-
-def test_random_seeds_are_small_enough() -> None:
-    envs = agym.sb3.make_vec_env("ALE/Pong-v5", 2, backend="vector")
-    try:
-        for _ in range(8):
-            assert max(envs.seed()) < 2**31
-        envs.reset()
-    finally:
-        envs.close()
+    envs = VecMonitor(envs)
+    theirs = gymnasium.make_vec("ALE/Pong-v5", 3, autoreset_mode="SameStep", **GAME)
+    assert np.array_equal(envs.reset(), theirs.reset(seed=5)[0])
+    ends = 0
+    for actions in np.random.default_rng(0).integers(0, 6, (150, 3)):
+        observations, rewards, dones, infos = envs.step(actions)
+        expected, expected_rewards, terminated, truncated, told = theirs.step(actions)
+        assert np.array_equal(observations, expected)
+        assert np.array_equal(rewards, expected_rewards)
+        assert np.array_equal(dones, terminated | truncated)
+        for i in np.flatnonzero(dones):
+            ends += 1
+            assert np.array_equal(infos[i]["terminal_observation"], told["final_obs"][i])
+            assert infos[i]["TimeLimit.truncated"] == (truncated[i] and not terminated[i])
+            assert infos[i]["episode"]["l"] > 0
+    assert ends
+    assert max(max(envs.seed()) for _ in range(8)) < 2**31  # ALE takes no larger ones
+    envs.reset()
+    envs.close()
+    theirs.close()
 
 
 def test_what_is_for_single_environments_is_refused() -> None:

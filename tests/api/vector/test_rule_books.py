@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -28,39 +29,29 @@ def play(envs: VectorEnv[Any, Any, Any], steps: int = 80) -> list[Any]:
 @pytest.mark.once
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 @pytest.mark.parametrize("env_id", [ID, "agym/FrozenLake-v1", "agym/Taxi-v4"])
-def test_the_default_is_the_program_itself(env_id: str, autoreset: str) -> None:
-    envs = agym.make_vec(env_id, 4, autoreset=autoreset)
+def test_the_default_is_the_program_and_the_backend_gives_the_same(
+    env_id: str, autoreset: str
+) -> None:
     mode = {"next_step": "NextStep", "same_step": "SameStep"}[autoreset]
     plain = gymnasium.make_vec(env_id, 4, autoreset_mode=mode)
+    envs = agym.make_vec(env_id, 4, autoreset=autoreset)
     assert type(envs) is type(plain)
-    assert same(play(envs), play(plain))
+    expected = play(plain)
+    assert same(play(envs), expected)
+    for workers in (1, 2):
+        envs = agym.make_vec(env_id, 4, autoreset=autoreset, backend="vector", workers=workers)
+        assert isinstance(envs, agym.AgymVectorEnv)
+        assert same(play(envs), expected)
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-@pytest.mark.parametrize("env_id", [ID, "agym/FrozenLake-v1", "agym/Taxi-v4"])
-def test_the_native_backend_gives_the_same(env_id: str, autoreset: str, workers: int) -> None:
-    envs = agym.make_vec(env_id, 4, autoreset=autoreset, backend="vector", workers=workers)
-    assert isinstance(envs, agym.AgymVectorEnv)
-    plain = agym.make_vec(env_id, 4, autoreset=autoreset)
-    assert same(play(envs), play(plain))
+OPTIONS: list[dict[str, Any]] = [
+    {"backend": "serial"}, {"backend": "vector"}, {"workers": 1}, {"timeout": 60.0},
+    {"on_fault": "restart"}, {"infos": "none"}, {"episode_stats": True},
+    {"autoreset": "disabled"}, {"copy": False},
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"backend": "serial"},
-        {"backend": "vector"},
-        {"workers": 1},
-        {"timeout": 60.0},
-        {"on_fault": "restart"},
-        {"infos": "none"},
-        {"episode_stats": True},
-        {"autoreset": "disabled"},
-        {"copy": False},
-    ],
-)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_an_option_that_needs_the_engine_gets_it(options: dict[str, Any]) -> None:
     envs = agym.make_vec(ID, 2, **options)
     assert isinstance(envs, agym.AgymVectorEnv)
@@ -69,20 +60,15 @@ def test_an_option_that_needs_the_engine_gets_it(options: dict[str, Any]) -> Non
     envs.close()
 
 
-def test_parameters_reach_the_program() -> None:
+def test_parameters_reach_the_program_and_wrappers_of_a_spec_stay() -> None:
     envs = agym.make_vec("agym/Pendulum-v1", 2, g=np.array([1.6, 9.8]))
     assert isinstance(envs, RulesVectorEnv)
     assert envs.states["g"].tolist() == [1.6, 9.8]
     envs.close()
-
-
-def test_wrappers_of_a_spec_stay() -> None:
-    """A program has none, so the environments are single ones."""
-    wrapped = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(ID))
-    envs = agym.make_vec(wrapped.spec, 2)
-    assert isinstance(envs, agym.AgymVectorEnv)
+    with closing(gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(ID))) as wrapped:
+        envs = agym.make_vec(wrapped.spec, 2)
+    assert isinstance(envs, agym.AgymVectorEnv)  # the program has no wrappers
     assert any("episode" in infos for *_, infos in play(envs)[1:])
-    wrapped.close()
 
 
 @pytest.mark.parametrize("backend", ["auto", "vector", "serial"])
@@ -108,22 +94,20 @@ def test_a_finished_game_holds_still_with_its_random_numbers(backend: Any) -> No
 
 
 @pytest.mark.full
-def test_the_other_functions_take_the_program_for_many_games() -> None:
-    with agym.make(ID, 2) as envs:
-        assert envs.backend == "vector"
-    with agym.make(ID, 1) as envs:
-        assert envs.backend == "serial"
-    for options in ({"episode_stats": True}, {"on_fault": "restart"}, {"timeout": 60.0}):
-        with agym.make(ID, 2, **options) as envs:
-            assert envs.backend != "vector"
+def test_auto_takes_the_program_for_many_games() -> None:
+    for num_envs, options, name in (
+        (2, {}, "vector"),
+        (1, {}, "serial"),
+        (2, {"episode_stats": True}, "serial"),
+        (2, {"on_fault": "restart"}, "process"),
+        (2, {"timeout": 60.0}, "process"),
+    ):
+        with agym.make(ID, num_envs, **options) as envs:  # type: ignore[arg-type]
+            assert envs.backend == name
     with agym.make("CartPole-v1", 2) as envs:  # its own VectorEnv plays other games
         assert envs.backend == "serial"
-
-
-@pytest.mark.full
-def test_a_plan_chooses_the_program_too() -> None:
-    assert agym.plan(ID, 2).backend == "vector"
-    assert agym.plan(gymnasium.spec(ID), 2).backend == "vector"
+    for env in (ID, gymnasium.spec(ID)):
+        assert agym.plan(env, 2).backend == "vector"
 
 
 @pytest.mark.parametrize("name", ["runner", "get_attr", "step_async", "stats"])
@@ -134,14 +118,3 @@ def test_what_the_program_lacks_is_said_with_the_backend_that_has_it(name: str) 
     with pytest.raises(agym.UsageError, match="backend='vector'"):
         agym.record(envs, "episode.mp4")
     envs.close()
-
-
-def test_a_single_game_is_refused_with_the_backend_that_has_it() -> None:
-    with agym.make(ID, 3) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(agym.UsageError, match="use backend='serial' or 'process'"):
-            envs[0].step(0)
-        with pytest.raises(agym.UsageError, match="use backend='serial' or 'process'"):
-            envs.send([0], [1])
-        envs.send([0, 0, 0])
-        assert envs.recv(1).env_ids == [0, 1, 2]

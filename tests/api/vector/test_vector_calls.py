@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
-from gymnasium.vector import AutoresetMode
 
 import agym
-from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.gated_envs import AsyncGated, Gates
+from tests.support.envs.gated_envs import AsyncGated, Gated, Gates
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience
 
 ACTIONS = np.array([1, 0, 1])
-HELD = np.array([1, 1])  # what a gated environment waits for
 
 
 @pytest.fixture(params=["serial", "thread", "process"])
@@ -30,15 +27,6 @@ def envs(request: pytest.FixtureRequest) -> Iterator[agym.AgymVectorEnv]:
     made = agym.AgymVectorEnv([Tally] * 3, backend=request.param)
     yield made
     made.close()
-
-
-def test_it_is_a_vector_env(envs: agym.AgymVectorEnv) -> None:
-    assert isinstance(envs, gymnasium.vector.VectorEnv)
-    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-    assert envs.unwrapped is envs
-    assert envs.num_envs == 3
-    assert envs.spec is None
-    assert repr(envs) == "AgymVectorEnv(num_envs=3)"
 
 
 BEGIN: dict[str, Any] = {
@@ -57,6 +45,8 @@ CALLS: dict[str, Any] = {
 
 @pytest.mark.parametrize("begun", BEGIN)
 def test_one_call_at_a_time(envs: agym.AgymVectorEnv, begun: str) -> None:
+    assert isinstance(envs, gymnasium.vector.VectorEnv)
+    assert envs.unwrapped is envs
     envs.reset()
     BEGIN[begun](envs)
     for call in CALLS.values():
@@ -76,27 +66,10 @@ def test_one_call_at_a_time(envs: agym.AgymVectorEnv, begun: str) -> None:
 def test_after_close_everything_is_refused(envs: agym.AgymVectorEnv) -> None:
     envs.close()
     envs.close()
-    for call in CALLS.values():
+    waits = [lambda envs, half=half: getattr(envs, f"{half}_wait")() for half in BEGIN]
+    for call in [*CALLS.values(), *waits]:
         with pytest.raises(ClosedEnvironmentError):
             call(envs)
-    for wait in (envs.reset_wait, envs.step_wait, envs.call_wait):
-        with pytest.raises(ClosedEnvironmentError):
-            wait()
-
-
-def test_halves_give_what_the_whole_gives() -> None:
-    pair = [agym.make_vec("CartPole-v1", 3), agym.make_vec("CartPole-v1", 3)]
-    halves, whole = pair
-    try:
-        halves.reset_async(seed=4)
-        assert np.array_equal(halves.reset_wait()[0], whole.reset(seed=4)[0])
-        for _ in range(50):
-            halves.step_async(ACTIONS)
-            for mine, other in zip(halves.step_wait()[:4], whole.step(ACTIONS)[:4], strict=True):
-                assert np.array_equal(mine, other)
-    finally:
-        for envs in pair:
-            envs.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")
@@ -116,67 +89,68 @@ def test_attributes_and_calls(envs: agym.AgymVectorEnv) -> None:
     envs.step(ACTIONS)
 
 
-@pytest.mark.parametrize("bad", [np.zeros(2, int), [0, 1], "ab"])
-def test_bad_actions_are_refused_before_anything_is_sent(
-    envs: agym.AgymVectorEnv, bad: Any
-) -> None:
+def test_bad_arguments_are_refused_before_anything_is_sent(envs: agym.AgymVectorEnv) -> None:
     envs.reset(seed=0)
-    with pytest.raises(ValueError, match=r"action"):
-        envs.step_async(bad)
-    with pytest.raises(NoAsyncCallError):
-        envs.step_wait()
+    for actions in (np.zeros(2, int), [0, 1], "ab"):
+        with pytest.raises(ValueError, match=r"action"):
+            envs.step_async(actions)
+        with pytest.raises(NoAsyncCallError):
+            envs.step_wait()
     with pytest.raises(TypeError):
         envs.step(0)
-    envs.step(ACTIONS)
-
-
-@pytest.mark.parametrize(
-    ("mask", "error"),
-    [
+    masks: list[tuple[Any, type[Exception]]] = [
         ([True, False, True], TypeError),
         (np.array([1, 0, 1]), TypeError),
         (np.array([True]), ValueError),
         (np.zeros(3, bool), ValueError),
-    ],
-)
-def test_bad_masks(envs: agym.AgymVectorEnv, mask: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="reset_mask"):
-        envs.reset(options={"reset_mask": mask})
+    ]
+    for mask, error in masks:
+        with pytest.raises(error, match="reset_mask"):
+            envs.reset(options={"reset_mask": mask})
     with pytest.raises(ValueError, match="2 entries"):
         envs.reset(seed=[1, 2])
-    envs.reset()
+    assert envs.step(ACTIONS)[0][:, 1].tolist() == [1, 1, 1]
 
 
 # ---------------------------------------------------------------- timeouts
 
 
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_after_a_timeout_the_next_results_are_right(tmp_path: Path, backend: str) -> None:
-    gates = Gates(tmp_path, 2)
-    envs = agym.AgymVectorEnv(gates.factories, backend=backend, workers=2)
+@contextmanager
+def held(gates: Gates, **options: Any) -> Iterator[agym.AgymVectorEnv]:
+    """Environments in a step, in which they wait at their gates."""
+    kind: Any = AsyncGated if options.get("backend") == "asyncio" else Gated
+    envs = agym.AgymVectorEnv([partial(kind, path) for path in gates.paths], **options)
     try:
         envs.reset()
-        envs.step_async(HELD)
+        envs.step_async(np.ones(3, int))
+        yield envs
+    finally:
+        envs.close(terminate=True)
+
+
+@pytest.mark.parametrize("backend", ["thread", "process", "asyncio"])
+def test_after_a_timeout_the_next_results_are_right(gates: Gates, backend: str) -> None:
+    with held(gates, backend=backend) as envs:
         gates.open(0)
         with pytest.raises(multiprocessing.TimeoutError, match=r"`step_wait` .* 0\.01 second"):
             envs.step_wait(timeout=0.01)
         with pytest.raises(NoAsyncCallError):
             envs.step_wait()  # given up, as in Gymnasium
-        gates.open(1)
+        for i in (1, 2):
+            gates.open(i)
+        envs.call_async("gravity")
+        assert envs.call_wait(timeout=patience(3)) == (9.8,) * 3
         for count in (2, 3, 4):  # the first step was the late one
-            envs.step_async([0, 0])
+            envs.step_async([0, 0, 0])
             observations, rewards, *_ = envs.step_wait(timeout=patience(6))
-            assert observations[:, 1].tolist() == [count, count]
-            assert rewards.tolist() == [1 + count / 16] * 2
-    finally:
-        envs.close(terminate=True)
+            assert observations[:, 1].tolist() == [count] * 3
+            assert rewards.tolist() == [1 + count / 16] * 3
 
 
 @pytest.mark.parametrize("begun", BEGIN)
 @pytest.mark.parametrize("backend", ["serial", "auto"])
 def test_a_timeout_is_refused_where_nothing_can_stop_waiting(backend: Any, begun: str) -> None:
-    envs = agym.AgymVectorEnv([Tally] * 3, backend=backend)
-    try:
+    with closing(agym.AgymVectorEnv([Tally] * 3, backend=backend)) as envs:
         assert envs.backend == "serial"
         envs.reset(seed=0)
         BEGIN[begun](envs)
@@ -186,86 +160,41 @@ def test_a_timeout_is_refused_where_nothing_can_stop_waiting(backend: Any, begun
                 wait(timeout=timeout)
         assert len(wait(timeout=None)) in (2, 3, 5)  # what was begun is not lost
         envs.step(ACTIONS)
-    finally:
-        envs.close()
 
 
-def test_coroutine_environments_time_out(tmp_path: Path) -> None:
-    gates = Gates(tmp_path, 2)
-    factories = [partial(AsyncGated, path) for path in gates.paths]
-    envs = agym.AgymVectorEnv(factories, backend="asyncio")  # type: ignore[arg-type]
-    try:
-        envs.reset()
-        envs.step_async(HELD)
-        gates.open(0)
-        with pytest.raises(multiprocessing.TimeoutError):
-            envs.step_wait(timeout=0.01)
-        gates.open(1)
-        assert envs.step([0, 0])[0][:, 1].tolist() == [2, 2]
-    finally:
-        envs.close(terminate=True)
-
-
-def test_a_call_that_times_out(tmp_path: Path) -> None:
-    gates = Gates(tmp_path, 1)
-    envs = agym.AgymVectorEnv(gates.factories, backend=FORK)
-    try:
-        envs.reset()
-        envs.step_async(HELD[:1])
-        with pytest.raises(multiprocessing.TimeoutError):
-            envs.step_wait(0.01)
-        gates.open(0)
-        envs.call_async("gravity")
-        assert envs.call_wait(timeout=patience(3)) == (9.8,)
-    finally:
-        envs.close()
-
-
-def test_closing_with_a_call_pending_warns(tmp_path: Path) -> None:
-    gates = Gates(tmp_path, 2)
-    envs = agym.AgymVectorEnv(gates.factories, workers=2, context="fork")
-    envs.reset()
-    envs.step_async(HELD)
-    with pytest.warns(UserWarning, match="waiting for a pending call to `step`"):
-        envs.close(terminate=True)
-    assert envs.closed
+def test_closing_with_a_call_pending_warns(gates: Gates) -> None:
+    with held(gates, context="fork") as envs:
+        with pytest.warns(UserWarning, match="waiting for a pending call to `step`"):
+            envs.close(terminate=True)
+        assert envs.closed
+    waiting = agym.AgymVectorEnv([partial(Tally, 5)] * 2, backend="thread")
+    waiting.reset()
+    waiting.step_async([0, 0])
+    with pytest.warns(UserWarning, match="pending call"):
+        waiting.close()  # it waits for the step
 
 
 @pytest.mark.full
-def test_a_deadline_is_the_runners(tmp_path: Path) -> None:
-    gates = Gates(tmp_path, 2)
-    envs = agym.AgymVectorEnv(gates.factories, workers=2, timeout=deadline(1.0), context="fork")
-    try:
-        envs.reset()
-        envs.step_async(HELD)
-        gates.open(0)
+def test_a_deadline_is_the_runners(gates: Gates) -> None:
+    with held(gates, timeout=deadline(1.0), context="fork") as envs:
+        for i in (0, 2):
+            gates.open(i)
         with pytest.raises(agym.StepTimeout) as caught:
             envs.step_wait()
         assert caught.value.env_ids == (1,)
         envs.reset()
-    finally:
-        envs.close(terminate=True)
-
-
-def test_close_waits_for_a_pending_call() -> None:
-    envs = agym.AgymVectorEnv([partial(Tally, 5)] * 2, backend="thread")
-    envs.reset()
-    envs.step_async([0, 0])
-    with pytest.warns(UserWarning, match="pending call"):
-        envs.close()
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("method", ["step", "call", "call_wait"])
-def test_after_ctrl_c_the_environments_can_be_used(tmp_path: Path, method: str) -> None:
-    gates = Gates(tmp_path, 1)
-    envs = agym.AgymVectorEnv(gates.factories, context="fork")
+def test_after_ctrl_c_the_environments_can_be_used(gates: Gates, method: str) -> None:
+    envs = agym.AgymVectorEnv(gates.factories[:1], context="fork")
     calls: dict[str, Any] = {
-        "step": lambda: envs.step(HELD[:1]),
+        "step": lambda: envs.step([1]),
         "call": lambda: envs.call("wait"),
         "call_wait": lambda: (envs.call_async("wait"), envs.call_wait()),
     }
-    try:
+    with closing(envs):
         envs.reset()
         with gates.ctrl_c(0):
             calls[method]()
@@ -274,8 +203,6 @@ def test_after_ctrl_c_the_environments_can_be_used(tmp_path: Path, method: str) 
         else:
             assert envs.call("gravity") == (9.8,)
         envs.step([0])
-    finally:
-        envs.close(terminate=True)
 
 
 def test_closed_whatever_close_raises() -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import warnings
-from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -16,15 +16,9 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.backends import FORK, name_of
+from tests.support.backends import SERIAL_OR_FORK
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Probe, Tally
-
-SETUPS: list[dict[str, Any]] = [
-    {"backend": "serial"},
-    {"backend": "thread", "workers": 2},
-    {"backend": FORK, "workers": 2},
-]
 
 
 class Special(Exception):
@@ -38,10 +32,9 @@ class RaisesSpecial(Tally):
         return super().step(action)
 
 
-@pytest.mark.parametrize("setup", SETUPS, ids=name_of)
-def test_the_environments_own_error_is_raised(setup: dict[str, Any]) -> None:
-    envs = agym.AgymVectorEnv([RaisesSpecial] * 3, **setup)
-    try:
+@pytest.mark.parametrize("backend", ["thread", *SERIAL_OR_FORK])
+def test_the_environments_own_error_is_raised(backend: Any) -> None:
+    with closing(agym.AgymVectorEnv([RaisesSpecial] * 3, backend=backend)) as envs:
         envs.reset(seed=0)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -58,44 +51,32 @@ def test_the_environments_own_error_is_raised(setup: dict[str, Any]) -> None:
         envs.reset(options={"reset_mask": np.array([False, True, False])})
         observations = envs.step([0, 0, 0])[0]
         assert observations[:, 1].tolist() == [2, 1, 2]  # the others took their step
-    finally:
-        envs.close()
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("half", ["reset", "step", "call"])
 @pytest.mark.filterwarnings("ignore:.*ERROR")
 def test_errors_in_the_second_half(half: str) -> None:
-    envs = agym.AgymVectorEnv(
-        [Tally, partial(Raises, half if half != "call" else "none")], context="fork"
-    )
-    try:
-        if half == "reset":
-            envs.reset_async()
-        else:
+    arguments: dict[str, list[Any]] = {"step": [[0, 9]], "call": ["add", "no number"]}
+    factories = [Tally, partial(Raises, half)]
+    with closing(agym.AgymVectorEnv(factories, context="fork")) as envs:
+        if half != "reset":
             envs.reset()
-            if half == "step":
-                envs.step_async([0, 9])
-            else:
-                envs.call_async("add", "no number")
+        getattr(envs, f"{half}_async")(*arguments.get(half, []))
         with pytest.raises((ValueError, TypeError)):
             getattr(envs, f"{half}_wait")()
         envs.call("gravity")  # nothing is pending
-    finally:
-        envs.close()
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("kind", ["unpicklable", "many-arguments", "mute"])
 @pytest.mark.filterwarnings("ignore:.*ERROR")
-def test_an_error_that_cannot_travel(kind: str) -> None:
-    envs = agym.AgymVectorEnv([Tally, partial(Raises, "step", kind)], workers=2, context="fork")
-    try:
+def test_an_error_that_cannot_be_pickled(kind: str) -> None:
+    factories = [Tally, partial(Raises, "step", kind)]
+    with closing(agym.AgymVectorEnv(factories, workers=2, context="fork")) as envs:
         envs.reset()
         with pytest.raises(agym.EnvError, match="environment 1 raised in step"):
             envs.step([0, 9])
-    finally:
-        envs.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR")
@@ -104,44 +85,33 @@ def test_a_constructor_that_raises() -> None:
         agym.AgymVectorEnv([Tally, partial(Raises, "make")], workers=2, context="fork")
 
 
-def test_a_killed_worker() -> None:
-    envs = agym.AgymVectorEnv([Probe] * 4, workers=2, context="fork")
-    try:
-        envs.reset()
-        os.kill(envs.call("pid")[0], signal.SIGKILL)
-        with pytest.raises(agym.WorkerDied, match="SIGKILL"):
-            envs.step([0] * 4)
-        assert envs.runner.restart() == [0, 1]
-        envs.reset()
-        envs.step([0] * 4)
-    finally:
-        envs.close()
-
-
-def test_restart_tells_of_the_fault_in_the_infos() -> None:
-    envs = agym.AgymVectorEnv([Probe] * 4, workers=2, on_fault="restart", context="fork")
-    try:
+@pytest.mark.parametrize("on_fault", ["raise", "restart"])
+def test_a_killed_worker(on_fault: str) -> None:
+    """It is an error, or with ``restart`` a fault in the infos of its environments."""
+    options: Any = {"workers": 2, "on_fault": on_fault, "context": "fork"}
+    with closing(agym.AgymVectorEnv([Probe] * 4, **options)) as envs:
         envs.reset()
         os.kill(envs.call("pid")[3], signal.SIGKILL)
-        told = np.zeros(4, bool)
+        if on_fault == "raise":
+            with pytest.raises(agym.WorkerDied, match="SIGKILL"):
+                envs.step([0] * 4)
+            assert envs.runner.restart() == [2, 3]
+            envs.reset()
+            envs.step([0] * 4)
+            return
+        seen = np.zeros(4, bool)
         for _ in range(3):
             _, rewards, _, truncated, infos = envs.step([0] * 4)
             if "fault" in infos:
                 mask = infos["_fault"]
-                told |= mask
+                seen |= mask
                 assert truncated[mask].all()
                 assert not rewards[mask].any()
                 assert {infos["fault"][i].kind for i in np.flatnonzero(mask)} == {"died"}
-        assert told.tolist() == [False, False, True, True]
-    finally:
-        envs.close()
+        assert seen.tolist() == [False, False, True, True]
 
 
 # ---------------------------------------------------------------- what cannot work
-
-
-def bounded(high: float) -> Callable[[], Tally]:
-    return partial(Bounded, high)
 
 
 class Bounded(Tally):
@@ -152,24 +122,18 @@ class Bounded(Tally):
 
 @pytest.mark.full
 def test_spaces_that_differ() -> None:
-    factories = [bounded(1000), bounded(2000), bounded(3000)]
+    factories = [partial(Bounded, high) for high in (1000, 2000, 3000)]
     for workers in (1, 2):
         with pytest.raises(RuntimeError, match=r"are not equivalent\..*observation_mode='diff"):
             agym.AgymVectorEnv(factories, workers=workers, context="fork")
-    envs = agym.AgymVectorEnv(factories, workers=2, observation_mode="different", context="fork")
-    try:
+    options: Any = {"observation_mode": "different", "context": "fork"}
+    with closing(agym.AgymVectorEnv(factories, workers=2, **options)) as envs:
         assert envs.single_observation_space == spaces.Box(-1, 1000, (3,), np.float64)
         assert isinstance(envs.observation_space, spaces.Box)
         assert envs.observation_space.high[:, 0].tolist() == [1000, 2000, 3000]
         assert envs.reset()[0].shape == (3, 3)
-    finally:
-        envs.close()
     with pytest.raises(RuntimeError, match="observation_space"):
-        agym.AgymVectorEnv(
-            [bounded(1000), partial(Bounded, 1000, np.float32)],
-            observation_mode="different",
-            context="fork",
-        )
+        agym.AgymVectorEnv([factories[0], partial(Bounded, 1000, np.float32)], **options)
 
 
 def test_spaces_that_are_given() -> None:
@@ -190,6 +154,9 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "concurrency": ({"max_concurrency": 2.0}, ValueError, "integer or None"),
     "none at once": ({"max_concurrency": 0}, ValueError, "positive or None"),
     "worker": ({"worker": lambda a, b: None}, ValueError, "8 arguments"),
+    "worker of eight": (
+        {"worker": lambda a, b, c, d, e, f, g, h: None}, ValueError, "in its own process",
+    ),
     "backend": ({"backend": "odd"}, ValueError, "use one of"),
     "context": ({"context": "odd"}, ValueError, "context"),
     "context without processes": (
@@ -217,14 +184,7 @@ def test_what_is_no_list_of_functions() -> None:
         agym.AgymVectorEnv([])
 
 
-def test_an_eight_argument_worker_is_refused_too() -> None:
-    with pytest.raises(ValueError, match="in its own process"):
-        agym.AgymVectorEnv([Tally], worker=lambda a, b, c, d, e, f, g, h: None)
-
-
 def test_max_concurrency_is_the_number_of_workers() -> None:
-    envs = agym.AgymVectorEnv([Probe] * 4, max_concurrency=2, workers=3, context="fork")
-    try:
+    options: Any = {"max_concurrency": 2, "workers": 3, "context": "fork"}
+    with closing(agym.AgymVectorEnv([Probe] * 4, **options)) as envs:
         assert len(set(envs.call("pid"))) == 2
-    finally:
-        envs.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import gymnasium
@@ -116,41 +118,47 @@ def assert_same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
     assert_same_infos(ours[-1], theirs[-1])
 
 
+@contextmanager
+def both(
+    factories: list[Any], backend: str, mode: AutoresetMode = AutoresetMode.NEXT_STEP
+) -> Iterator[tuple[Any, Any]]:
+    """Open agym's and Gymnasium's vector environment."""
+    theirs = SyncVectorEnv(factories, autoreset_mode=mode)
+    ours = agym.AgymVectorEnv(factories, autoreset_mode=mode, **BACKENDS[backend])
+    with closing(ours), closing(theirs):
+        yield ours, theirs
+
+
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_results_are_gymnasiums(backend: str, name: str, mode: AutoresetMode) -> None:
+    """Whether a step is one call or two halves."""
     if name in ("MiniGrid", "BabyAI"):
         pytest.importorskip("minigrid", reason="the extra `ci`")
     factories = [FACTORIES[name]] * 4
-    theirs = SyncVectorEnv(factories, autoreset_mode=mode)
-    ours = agym.AgymVectorEnv(factories, autoreset_mode=mode, **BACKENDS[backend])
-    try:
+    with both(factories, backend, mode) as (ours, theirs):
         assert ours.observation_space == theirs.observation_space
         assert ours.action_space == theirs.action_space
         assert ours.single_action_space == theirs.single_action_space
         assert ours.metadata == theirs.metadata
-        assert_same(ours.reset(seed=7), theirs.reset(seed=7))
         theirs.action_space.seed(7)
-        ends = 0
-        for _ in range(STEPS):
+        ours.reset_async(seed=7)
+        results = [(ours.reset_wait(), theirs.reset(seed=7))]
+        for k in range(STEPS):
             actions = theirs.action_space.sample()
-            result = theirs.step(actions)
-            ends += int((result[2] | result[3]).sum())
-            assert_same(ours.step(actions), result)
-        assert ends
-    finally:
-        theirs.close()
-        ours.close()
+            if k % 2:
+                ours.step_async(actions)
+            mine = ours.step_wait() if k % 2 else ours.step(actions)
+            results.append((mine, theirs.step(actions)))
+        for mine, other in results:  # at the end, as no result changes
+            assert_same(mine, other)
+        assert sum((other[2] | other[3]).sum() for _, other in results[1:])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_mask_resets_some(backend: str) -> None:
-    theirs = SyncVectorEnv([lake] * 5, autoreset_mode=AutoresetMode.DISABLED)
-    ours = agym.AgymVectorEnv(
-        [lake] * 5, autoreset_mode=AutoresetMode.DISABLED, **BACKENDS[backend]
-    )
-    try:
+    with both([lake] * 5, backend, AutoresetMode.DISABLED) as (ours, theirs):
         assert_same(ours.reset(seed=3), theirs.reset(seed=3))
         theirs.action_space.seed(3)
         some = 0
@@ -165,34 +173,12 @@ def test_a_mask_resets_some(backend: str) -> None:
                 assert_same(ours.reset(options=masks[0]), theirs.reset(options=masks[1]))
                 assert "reset_mask" in masks[0], "the caller's own dict stays as it was"
         assert some
-    finally:
-        theirs.close()
-        ours.close()
 
 
 def test_seeds_and_generators_are_gymnasiums() -> None:
-    theirs = SyncVectorEnv([short_cartpole] * 3)
-    ours = agym.AgymVectorEnv([short_cartpole] * 3, workers=2, context="fork")
-    try:
+    with both([short_cartpole] * 3, "process") as (ours, theirs):
         for envs in (theirs, ours):
             envs.reset(seed=[5, 9, 2])
         assert ours.np_random_seed == theirs.np_random_seed == (5, 9, 2)
         for mine, other in zip(ours.np_random, theirs.np_random, strict=True):
             assert mine.bit_generator.state == other.bit_generator.state
-    finally:
-        theirs.close()
-        ours.close()
-
-
-def test_float64_actions_and_lists_are_taken() -> None:
-    with_arrays = agym.make_vec("Pendulum-v1", 2)
-    with_lists = agym.make_vec("Pendulum-v1", 2)
-    try:
-        for envs in (with_arrays, with_lists):
-            envs.reset(seed=1)
-        actions = np.array([[0.5], [-0.25]], np.float64)
-        first = with_arrays.step(actions)
-        assert_same(with_lists.step([[0.5], [-0.25]]), first)
-    finally:
-        with_arrays.close()
-        with_lists.close()

@@ -24,44 +24,37 @@ def test_available_cores_follow_the_affinity() -> None:
         os.sched_setaffinity(0, allowed)
 
 
-@pytest.mark.parametrize(
-    ("files", "cpus"),
-    [
-        ({"cpu.max": "150000 100000\n"}, 1.5),
-        ({"cpu.max": "max 100000\n"}, float("inf")),
-        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, float("inf")),
-        ({}, float("inf")),
-    ],
-    ids=["v2", "v2-max", "v1", "v1-none", "no-cgroup"],
-)
-def test_quotas_of_both_cgroup_versions(files: dict[str, str], cpus: float, tmp_path: Path) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert quota(tmp_path, tmp_path / "none") == cpus
+def v1(quota: int, folder: str = "cpu") -> dict[str, str]:
+    return {
+        f"{folder}/cpu.cfs_quota_us": f"{quota}\n", f"{folder}/cpu.cfs_period_us": "100000\n"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("cgroup", "files", "cpus"),
     [
+        ("", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("", {"cpu.max": "max 100000\n"}, float("inf")),
+        ("", v1(50000), 0.5),
+        ("", v1(-1), float("inf")),
+        ("", {}, float("inf")),
         ("0::/a/b\n", {"a/b/cpu.max": "300000 100000", "a/cpu.max": "150000 100000"}, 1.5),
         ("0::/a/b\n", {"a/b/cpu.max": "100000 100000", "a/cpu.max": "max 100000"}, 1.0),
         ("0::/a\n", {"b/cpu.max": "100000 100000"}, float("inf")),
         ("0::/../c\n", {"cpu.max": "200000 100000"}, 2.0),
-        (
-            "3:cpuset:/x\n2:cpu,cpuacct:/a\n0::/\n",
-            {"cpu/a/cpu.cfs_quota_us": "250000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
-            2.5,
-        ),
+        ("3:cpuset:/x\n2:cpu,cpuacct:/a\n0::/\n", v1(250000, "cpu/a"), 2.5),
     ],
-    ids=["parent", "own", "another's", "outside", "v1"],
-)
+    ids=[
+        "v2", "v2-max", "v1", "v1-none", "no-cgroup", "parent", "own", "another's", "outside",
+        "v1-own",
+    ],
+)  # fmt: skip
 def test_quotas_of_all_cgroups_around_a_process(
     cgroup: str, files: dict[str, str], cpus: float, tmp_path: Path
 ) -> None:
     own = tmp_path / "own"
-    own.write_text(cgroup)
+    if cgroup:
+        own.write_text(cgroup)
     for name, text in files.items():
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,18 +78,6 @@ def on_core(monkeypatch: pytest.MonkeyPatch, core: int) -> None:
     monkeypatch.setattr(cpus, "current_core", lambda: core)
 
 
-def test_a_worker_returns_to_its_core_and_may_leave_it_again(
-    monkeypatch: pytest.MonkeyPatch, moves: list[set[int]]
-) -> None:
-    on_core(monkeypatch, 2)
-    home = HomeCore(4, all_cores=True)
-    home(10.0)
-    assert moves == [{3}, {2, 3, 5}]
-    on_core(monkeypatch, 3)
-    home(11.0)
-    assert len(moves) == 2  # it is there
-
-
 @pytest.mark.parametrize("all_cores", [True, False])
 def test_it_returns_no_more_often_than_needed(
     monkeypatch: pytest.MonkeyPatch, moves: list[set[int]], all_cores: bool
@@ -107,6 +88,9 @@ def test_it_returns_no_more_often_than_needed(
     for now, times in ((10.0, 1), (10.0 + 0.9 * pause, 1), (10.0 + 1.1 * pause, 2)):
         home(now)
         assert moves == [{2}, {2, 3, 5}] * times
+    on_core(monkeypatch, 2)
+    home(10.0 + 9 * pause)
+    assert len(moves) == 4  # it is there
 
 
 def test_it_follows_when_it_is_given_other_cores(

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import FrameType
 
 import pytest
@@ -36,54 +37,32 @@ each_signal = pytest.mark.parametrize("signum", SIGNALS)
 
 
 @each_signal
-def test_it_comes_after_the_block(signum: int) -> None:
-    reached = []
-    with pytest.raises(KeyboardInterrupt), Uninterrupted():
-        interrupt(signum)
-        reached.append("end")
-    assert reached == ["end"]
-
-
-@each_signal
-def test_it_comes_at_once_where_it_may(signum: int) -> None:
-    reached = []
-    with pytest.raises(KeyboardInterrupt), Uninterrupted(), Interruptible():
-        interrupt(signum)
-        reached.append("end")
-    assert not reached
-
-
-@each_signal
-def test_what_came_before_comes_where_it_may(signum: int) -> None:
-    reached = []
-    with pytest.raises(KeyboardInterrupt), Uninterrupted():
-        interrupt(signum)
-        reached.append("held")
-        with Interruptible():
-            reached.append("never")
-    assert reached == ["held"]
-
-
-@each_signal
-def test_after_an_interruptible_part_it_is_held_again(signum: int) -> None:
-    reached = []
-    with pytest.raises(KeyboardInterrupt), Uninterrupted():
-        with Interruptible():
-            pass
-        interrupt(signum)
-        reached.append("end")
-    assert reached == ["end"]
-
-
-def test_blocks_nest() -> None:
-    """An environment may use agym itself."""
-    reached = []
-    with pytest.raises(KeyboardInterrupt), Uninterrupted(), Interruptible():
-        with Uninterrupted():
-            interrupt()
-            reached.append("inner")
-        reached.append("outer")
-    assert reached == ["inner"]
+@pytest.mark.parametrize(
+    ("program", "reached"),
+    [
+        ("{ signal a }", "a"),  # it comes after the block
+        ("{ ( signal a ) }", ""),  # it comes at once where it may
+        ("{ signal a ( b ) }", "a"),
+        ("{ ( ) signal a }", "a"),
+        ("{ ( { signal a } b ) }", "a"),  # blocks nest: an environment may use agym itself
+    ],
+)
+def test_a_signal_comes_where_it_may(signum: int, program: str, reached: str) -> None:
+    """Braces are uninterrupted, parentheses are interruptible."""
+    seen, blocks = "", {"{": Uninterrupted, "(": Interruptible}
+    with pytest.raises(KeyboardInterrupt), ExitStack() as stack:
+        opened = [stack]
+        for word in program.split():
+            if word in blocks:
+                opened.append(opened[-1].enter_context(ExitStack()))
+                opened[-1].enter_context(blocks[word]())
+            elif word in "})":
+                opened.pop().close()
+            elif word == "signal":
+                interrupt(signum)
+            else:
+                seen += word
+    assert seen == reached
 
 
 def test_an_error_is_not_lost() -> None:

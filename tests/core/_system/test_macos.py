@@ -17,67 +17,34 @@ from tests.support.platforms import script
 from tests.support.scripts import ROOT
 
 PROCESSES = """
-    import logging, os, signal, sys, warnings
+    import os, signal, sys
     from pathlib import Path
-    import gymnasium
-    import numpy as np
     import agym
+    from agym.testing import LAWS, World
+    from tests.support.envs.plain_envs import Probe
 
-    class Large(gymnasium.Env):
-        render_mode = "rgb_array"
-        action_space = gymnasium.spaces.Discrete(3)
-        observation_space = gymnasium.spaces.Box(0, 255, (100, 100, 3), np.uint8)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.render(), {}
-
-        def step(self, action):
-            if action == 2:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return self.render(), 1.0, False, False, {"text": "a" * 300_000}
-
-        def render(self):
-            return self.np_random.integers(0, 255, (100, 100, 3), np.uint8)
-
-        def pid(self):
-            assert sys.platform == "darwin" and not hasattr(os, "memfd_create")
-            return os.getpid()
-
+    class Mapped(Probe):
         def inherited(self):
+            assert sys.platform == "darwin" and not hasattr(os, "memfd_create")
             links = {link: str(link.readlink()) for link in [*Path("/proc/self/fd").iterdir()]
                      if link.is_symlink()}
             files = [int(link.name) for link, file in links.items() if "(deleted)" in file]
             assert len(files) >= 2
             return [file for file in files if os.get_inheritable(file)]
 
-    def shared(pid):
-        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-        return {line[line.index("/") :] for line in maps if " rw-s " in line and "/" in line}
-
-    def play(envs, first):
-        results = [first, *envs.step([0] * 4), *envs.step([1] * 4), np.array(envs.render())]
-        return [np.asarray(each).tolist() for each in results if not isinstance(each[0], dict)]
-
-    warnings.simplefilter("ignore")  # of the worker that is replaced
-    logging.getLogger("agym").setLevel("ERROR")
-    with agym.make(Large, 4, backend="serial") as envs:
-        expected = play(envs, envs.reset(seed=3)[0])
-    backend = agym.backends.Process(workers=2, start_method={method!r})
-    with agym.make(Large, 4, backend=backend, on_fault="restart") as envs:
-        assert play(envs, envs.reset(seed=3)[0]) == expected
-        pids = set(envs.call("pid"))
-        assert len(pids) == 2 and os.getpid() not in pids
-        for pid in (os.getpid(), *pids):
-            assert any(file.startswith("/dev/shm/agym-") for file in shared(pid)), shared(pid)
-            assert all(file.endswith(" (deleted)") for file in shared(pid)), shared(pid)
-        assert envs.call("inherited") == [[]] * 4
-        assert "fault" in envs.step([2, 0, 0, 0])[4][0]
-        assert set(envs.call("pid")) != pids
+    backend = agym.backends.Process(start_method=METHOD)
+    for name in ("a_run_equals_that_of_serial", "infos_equal_those_of_serial",
+                 "deaths_of_all_workers_are_one_group", "a_replaced_environment_goes_on"):
+        LAWS[name].check(World(backend, "sync", "next_step", workers=2))
+    with agym.make(Mapped, 2, backend=backend, workers=2) as envs:
         envs.reset()
-        envs.step([1] * 4)
-    with agym.make(Large, 2, backend=backend) as envs:
-        envs.reset()
+        for lines in (Path("/proc/self/maps").read_text(), *envs.maps()):
+            shared = {line[line.index("/") :] for line in lines.splitlines()
+                      if " rw-s " in line and "/" in line}
+            assert any(file.startswith("/dev/shm/agym-") for file in shared), shared
+            assert all(file.endswith(" (deleted)") for file in shared), shared
+        assert envs.inherited() == [[], []]
+        assert envs.echo("a" * 300_000) == ["a" * 300_000] * 2
         os.kill(os.getpid(), signal.SIGKILL)  # nothing goes on then
 """
 
@@ -85,7 +52,7 @@ PROCESSES = """
 @pytest.mark.full
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_worker_processes(tmp_path: Path, method: str) -> None:
-    code = PROCESSES.replace("{method!r}", repr(method))
+    code = PROCESSES.replace("METHOD", repr(method))
     script(tmp_path, "darwin", code, exitcode=-9)
 
 

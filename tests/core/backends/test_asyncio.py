@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import agym
-from agym.backends import Asyncio
 from agym.core.engine import life
 from agym.testing import World
 from tests.support.backends import FORK, with_own
@@ -115,11 +114,6 @@ def test_a_backend_refuses_the_other_kind_of_environment(
         agym.make(env, 2, backend=backend)
 
 
-def test_coroutine_environments_find_their_backend() -> None:
-    with agym.make(Parrot, 2) as envs:
-        assert "asyncio" in repr(envs)
-
-
 async def test_each_environment_stays_on_one_loop() -> None:
     """That is the caller's loop, or with the sync API a private loop in a thread of its own."""
     calls = [what for what in ("made", "reset", "step", "render", "close") for _ in range(2)]
@@ -141,50 +135,26 @@ async def test_each_environment_stays_on_one_loop() -> None:
     assert thread != here[1]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("limit", [None, 2])
-def test_opened_in_one_loop_and_used_in_the_next(limit: int | None) -> None:
-    async def opened() -> agym.AsyncEnvs:
-        loop = Asyncio(max_concurrency=limit)
-        envs = await agym.make_async(AsyncTally, 4, backend=loop, timeout=patience())
-        await envs.reset()
-        return envs
-
-    async def used(envs: agym.AsyncEnvs) -> Any:
-        return (await envs.step([1, 2, 3, 4])).observations[:, 2].tolist()
-
-    with asyncio.Runner() as last:
-        envs = asyncio.run(opened())
-        try:
-            assert asyncio.run(used(envs)) == [1, 2, 3, 4]
-        finally:
-            last.run(envs.aclose())
-
-
 # ---------------------------------------------------------------- errors
 
 
 @everywhere
 @pytest.mark.parametrize("api", APIS)
-def test_a_base_exception_is_an_error_of_its_environment(setup: dict[str, Any], api: str) -> None:
-    """It ends neither the event loop nor the worker."""
-    factories = [AsyncTally, partial(AsyncRaises, "step", "abrupt"), AsyncTally]
+@pytest.mark.parametrize(
+    ("env", "error"),
+    [(partial(AsyncRaises, "step", "abrupt"), "Abrupt"), (Gives, "CancelledError")],
+)
+def test_an_abrupt_end_is_an_error_of_its_environment(
+    setup: dict[str, Any], api: str, env: Any, error: str
+) -> None:
+    """A base exception or a cancellation ends neither the event loop nor the worker."""
+    factories = [AsyncTally, env, AsyncTally]
     with opened(api, factories, **setup, timeout=patience()) as envs:
         envs.reset()
-        with pytest.raises(agym.EnvError, match="environment 1 raised in step: Abrupt"):
+        with pytest.raises(agym.EnvError, match=f"environment 1 raised in step: {error}"):
             envs.step([0, 9, 0])
-        envs.reset()
-        envs.step([0, 0, 0])
-
-
-@everywhere
-async def test_an_environment_may_cancel_itself(setup: dict[str, Any]) -> None:
-    async with agym.make_async(Gives, 3, **setup) as envs:
-        await envs.reset()
-        with pytest.raises(agym.EnvError, match="environment 1 raised in step: CancelledError"):
-            await envs.step([4, 9, 4])
-        await envs.reset(env_ids=[1])
-        assert (await envs.step([5, 6, 7])).observations[:, 1:].tolist() == [[2, 5], [1, 6], [2, 7]]
+        envs.reset(env_ids=[1])
+        assert [row[1] for row in envs.step([5, 6, 7]).observations] == [2, 1, 2]
 
 
 # ---------------------------------------------------------------- concurrency and closing

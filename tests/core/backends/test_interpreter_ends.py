@@ -14,114 +14,74 @@ BEGIN = """
     import asyncio, atexit, gc, sys, threading, time
     from tests.support.envs.exiting_envs import make, make_async, make_vec
     make, make_async, make_vec = make["{kind}"], make_async["{kind}"], make_vec["{kind}"]
+
+    def play(own=None):
+        with make() as envs:
+            envs.reset()
+            while True:
+                yield envs.step([1, 1, 1])
+
+    async def play_async():
+        async with make_async() as envs:
+            await envs.reset()
+            while True:
+                yield await envs.step([1, 1, 1])
+
+    class Agent:
+        def __init__(self):
+            self.envs = make()
+            self.own = self
+
+        def __del__(self):
+            self.envs.close()
 """
 
 SYNC = {
     "a generator": """
-        def play():
-            with make() as envs:
-                envs.reset()
-                while True:
-                    yield envs.step([1, 1, 1])
-
         steps = play()
         next(steps)
     """,
     "a generator in a cycle": """
-        def play(own):
-            with make() as envs:
-                envs.reset()
-                while True:
-                    yield envs.step([1, 1, 1])
-
         own = []
         own.append(play(own))
         next(own[0])
         del own
+    """,
+    "a generator in a cycle that is collected": """
+        gc.disable()  # until there is nothing else to do
+        own = []
+        own.append(play(own))
+        next(own[0])
+        del own
+        gc.enable()
+        gc.collect()
     """,
     "a global": """
         envs = make()
         envs.reset()
         envs.step([1, 1, 1])
     """,
-    "never reset": """
-        envs = make()
-    """,
     "forgotten": """
         make().reset()
     """,
-    "a cycle": """
-        class Agent:
-            def __init__(self):
-                self.envs = make()
-                self.own = self
-
-        Agent().envs.reset()
-    """,
-    "__del__": """
-        class Agent:
-            def __init__(self):
-                self.envs = make()
-
-            def __del__(self):
-                self.envs.close()
-
-        agent = Agent()
-        agent.envs.reset()
-    """,
     "__del__ in a cycle": """
-        class Agent:
-            def __init__(self):
-                self.envs = make()
-                self.own = self
-
-            def __del__(self):
-                self.envs.close()
-
         agent = Agent()
         agent.envs.reset()
         other = Agent()
         del other
     """,
     "__del__ in a cycle that is collected": """
-        class Agent:
-            def __init__(self):
-                self.envs = make()
-                self.own = self
-
-            def __del__(self):
-                self.envs.close()
-
-        gc.disable()  # until there is nothing else to do
-        Agent().envs.reset()
-        gc.enable()
-        gc.collect()
-    """,
-    "a generator in a cycle that is collected": """
-        def play(own):
-            with make() as envs:
-                envs.reset()
-                while True:
-                    yield envs.step([1, 1, 1])
-
         gc.disable()
-        own = []
-        own.append(play(own))
-        next(own[0])
-        del own
+        Agent().envs.reset()
         gc.enable()
         gc.collect()
     """,
     "__del__ of a class of a module": """
         import types
 
-        class Agent:
-            def __del__(self):
-                self.envs.close()
-
         module = sys.modules["kept"] = types.ModuleType("kept")
         module.agent = Agent()
-        module.agent.envs = make()
+        module.agent.own = None
     """,
     "atexit": """
         atexit.register(lambda: envs.close())
@@ -131,38 +91,19 @@ SYNC = {
         atexit.register(envs.close)
         atexit.unregister(envs.close)
     """,
-    "atexit, before anything was made": """
-        def last():
-            assert envs.step([1, 1, 1]).rewards
-            envs.close()
-
-        atexit.register(last)
-        envs = make()
-        envs.reset()
-    """,
     "a thread that goes on": """
         def play():
             envs.reset()
             main.join()  # which has ended then, and Python waits for this thread
             for _ in range(20):
                 envs.step([1, 1, 1])
-            print("played")
-
-        main = threading.main_thread()
-        envs = make()
-        threading.Thread(target=play).start()
-    """,
-    "made in a thread that goes on": """
-        def play():
-            main.join()
-            envs = make()
-            envs.reset()
-            envs.step([1, 1, 1])
-            kept.append(envs)
+            kept.append(make())
+            kept[0].reset()
             print("played")
 
         kept = []
         main = threading.main_thread()
+        envs = make()
         threading.Thread(target=play).start()
     """,
     "a daemon thread in the middle of it": """
@@ -177,14 +118,8 @@ SYNC = {
         threading.Thread(target=play, daemon=True).start()
         begun.wait()
     """,
-    "groups": """
-        envs = make()
-        envs.reset()
-        groups = envs.split(1)
-        del envs
-    """,
-    "handles": """
-        handles = list(make())
+    "handles and groups": """
+        handles, groups = list(make()), make().split(1)
         gc.collect()
     """,
     "Gymnasium's API": """
@@ -197,19 +132,6 @@ SYNC = {
         envs.reset()
         envs.send([1, 1, 1])
     """,
-    "many": """
-        kept = [make() for _ in range(5)]
-    """,
-    "weakref.finalize": """
-        import weakref
-
-        class Agent:
-            pass
-
-        agent = Agent()
-        envs = make()
-        weakref.finalize(agent, envs.close)
-    """,
 }
 
 ASYNC = {
@@ -217,15 +139,6 @@ ASYNC = {
         envs = make_async()
     """,
     "never closed": """
-        async def main():
-            envs = await make_async()
-            await envs.reset()
-            kept.append(envs)
-
-        kept = []
-        asyncio.run(main())
-    """,
-    "never awaited": """
         async def main():
             global envs, pending
             envs = await make_async()
@@ -235,28 +148,16 @@ ASYNC = {
         asyncio.run(main())
     """,
     "a generator": """
-        async def play():
-            async with make_async() as envs:
-                await envs.reset()
-                while True:
-                    yield await envs.step([1, 1, 1])
-
         async def main():
             global steps
-            steps = play()
+            steps = play_async()
             await anext(steps)
 
         asyncio.run(main())
     """,
     "a generator of a loop that is left": """
-        async def play():
-            async with make_async() as envs:
-                await envs.reset()
-                while True:
-                    yield await envs.step([1, 1, 1])
-
         runner = asyncio.Runner()
-        steps = play()
+        steps = play_async()
         async def main():
             await anext(steps)
 
@@ -273,29 +174,10 @@ ASYNC = {
         import warnings
         warnings.simplefilter("ignore", ResourceWarning)  # it is the script's own
     """,
-    "a task that goes on": """
-        async def play():
-            async with make_async() as envs:
-                await envs.reset()
-                begun.set_result(None)
-                while True:
-                    await envs.step([1, 1, 1])
-
-        async def main():
-            global begun, task
-            begun = asyncio.get_running_loop().create_future()
-            task = asyncio.create_task(play())
-            await begun
-
-        asyncio.run(main())
-    """,
     "a loop in a daemon thread": """
         async def play():
-            envs = await make_async()
-            await envs.reset()
-            begun.set()
-            while True:
-                await envs.step([1, 1, 1])
+            async for _ in play_async():
+                begun.set()
                 await asyncio.sleep(0)
 
         begun = threading.Event()
@@ -366,21 +248,17 @@ TELLING = (
     "a daemon thread in the middle of it",
     "under way",
 )
-SYNC_CASES = [
-    *(("thread", way) for way in SYNC),
-    *((kind, way) for kind in ("serial", "process", "caller", "asyncio") for way in TELLING),
-    *((kind, "a generator") for kind in ("waiting", "loops", "vector", "auto")),
-]
 ASYNC_TELLING = ("never closed", "a generator", "a loop that is left", "a loop in a daemon thread")
-ASYNC_CASES = [
-    *(("asyncio", way) for way in ASYNC),
-    *((kind, way) for kind in ("serial", "thread", "process") for way in ASYNC_TELLING),
-]
-HANGING_CASES = [
-    ("serial", "awaited by a daemon thread"),
-    *((kind, "in close") for kind in ("serial", "thread", "process", "caller")),
+CASES = [
+    *((SYNC, "thread", way) for way in SYNC),
+    *((SYNC, kind, way) for kind in ("serial", "process", "caller", "asyncio") for way in TELLING),
+    *((SYNC, kind, "a generator") for kind in ("waiting", "loops", "vector", "auto")),
+    *((ASYNC, "asyncio", way) for way in ASYNC),
+    *((ASYNC, kind, way) for kind in ("serial", "thread", "process") for way in ASYNC_TELLING),
+    (HANGING, "serial", "awaited by a daemon thread"),
+    *((HANGING, kind, "in close") for kind in ("serial", "thread", "process", "caller")),
     *(
-        (kind, way)
+        (HANGING, kind, way)
         for kind in ("thread", "process", "asyncio", "waiting")
         for way in HANGING
         if way != "in close"
@@ -389,22 +267,12 @@ HANGING_CASES = [
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("kind", "way"), SYNC_CASES)
-def test_environments_that_are_left(kind: str, way: str, tmp_path: Path) -> None:
-    out = ends(kind, SYNC[way], tmp_path)
-    assert out.count("played") == SYNC[way].count('"played"')
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(("kind", "way"), ASYNC_CASES)
-def test_async_environments_that_are_left(kind: str, way: str, tmp_path: Path) -> None:
-    ends(kind, ASYNC[way], tmp_path)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(("kind", "way"), HANGING_CASES)
-def test_environments_that_hang(kind: str, way: str, tmp_path: Path) -> None:
-    ends(kind, HANGING[way], tmp_path)
+@pytest.mark.parametrize(("ways", "kind", "way"), CASES)
+def test_environments_that_are_left(
+    ways: dict[str, str], kind: str, way: str, tmp_path: Path
+) -> None:
+    out = ends(kind, ways[way], tmp_path)
+    assert out.count("played") == ways[way].count('"played"')
 
 
 @pytest.mark.full
@@ -456,25 +324,39 @@ def test_a_signal_handler_that_closes(does: str, kind: str, tmp_path: Path) -> N
     assert run(tmp_path, code) == (7, "", "")
 
 
+FORGETFUL = """
+    from functools import partial
+    import agym
+    from tests.support.envs.plain_envs import Counted
+
+    def play():
+        with agym.make(factory, 3, backend={backend}) as envs:
+            yield envs.reset()
+
+    factory = partial(Counted, "log")
+    envs = agym.make(factory, 3, backend={backend})
+    steps = play()
+    next(steps)
+    {end}
+"""
+BACKENDS = ["'serial'", "'thread'"] + [
+    f"agym.backends.Process(start_method='{method}', workers=2)"
+    for method in ("spawn", "forkserver", "fork")
+]
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("kind", ["serial", "thread", "process"])
-def test_what_is_left_is_closed(kind: str, tmp_path: Path) -> None:
-    """So that a video is whole, for instance."""
-    script = """
-        from functools import partial
-        import agym
-        from tests.support.envs.plain_envs import Counted
-
-        def play():
-            with agym.make(factory, 3, backend="{kind}") as envs:
-                yield envs.reset()
-
-        factory = partial(Counted, "log")
-        envs = agym.make(factory, 3, backend="{kind}")
-        steps = play()
-        next(steps)
-    """
-    assert run(tmp_path, script.format(kind=kind)) == (0, "", "")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("end", ["", "raise SystemExit(7)", "1 / 0"])
+def test_environments_are_closed_and_the_script_ends_as_without_them(
+    end: str, backend: str, tmp_path: Path
+) -> None:
+    """The exit code and the traceback are the script's own, and nothing is added to them."""
+    code, out, err = run(tmp_path, FORGETFUL.format(backend=backend, end=end))
+    assert (code, out) == ({"": 0, "raise SystemExit(7)": 7, "1 / 0": 1}[end], "")
+    assert err.count("Traceback") == (end == "1 / 0"), err
+    assert "agym" not in err
+    # The workers ended by themselves: nobody had to wait for them and end them by force.
     assert (tmp_path / "log").read_text().count("closed") == 6
 
 
@@ -502,15 +384,3 @@ def test_a_block_that_ends_after_its_modules(tmp_path: Path) -> None:
         next(steps)
     """
     assert run(tmp_path, script) == (0, "done\n", "")
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("kind", ["serial", "thread", "process", "asyncio"])
-@pytest.mark.parametrize("end", ["sys.exit(7)", "1 / 0"])
-def test_how_a_program_ends_stays(end: str, kind: str, tmp_path: Path) -> None:
-    """Its exit code and its traceback are its own, and nothing is added to them."""
-    code = dedent(BEGIN.format(kind=kind)) + dedent(SYNC["a generator"]) + end
-    status, _, err = run(tmp_path, code)
-    assert status == {"sys.exit(7)": 7, "1 / 0": 1}[end]
-    assert err.count("Traceback") == (end == "1 / 0"), err
-    assert "agym" not in err

@@ -8,64 +8,29 @@ from functools import partial
 from typing import Any
 
 import pytest
+from gymnasium import spaces
 
 import agym
 from agym.core.backends.outbox import Outbox
 from agym.core.engine import life
 from agym.core.protocol.messages.operations import CLOSE
-from agym.testing import World
+from agym.testing import RandomEnv, World
 from agym.testing.worlds import Api
 from tests.support.drivers import APIS
 from tests.support.envs.coroutine_envs import AsyncRaises
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.gated_envs import Gated, Gates
-from tests.support.envs.plain_envs import Tally
 from tests.support.insides import workers_of
 from tests.support.patience import deadline, patience
 
 
-class Threaded(Tally):
-    """Notes in which thread it was made, reset, stepped, rendered, called and closed."""
-
-    def __init__(self, notes: list[tuple[str, int]]) -> None:
-        super().__init__(1000)
-        self.notes = notes
-        self._note("made")
-
-    def _note(self, what: str) -> None:
-        self.notes.append((what, threading.get_ident()))
-
-    def reset(self, **arguments: Any) -> Any:
-        self._note("reset")
-        return super().reset(**arguments)
-
-    def step(self, action: Any) -> Any:
-        self._note("step")
-        return super().step(action)
-
-    def render(self) -> Any:
-        self._note("render")
-        return super().render()
-
-    def close(self) -> None:
-        self._note("close")
-
-
 @pytest.mark.parametrize("workers", [None, 2])
-def test_each_environment_stays_on_one_thread(workers: int | None) -> None:
-    notes: list[list[tuple[str, int]]] = [[] for _ in range(4)]
-    factories = [partial(Threaded, some) for some in notes]
-    with agym.make(factories, backend="thread", workers=workers) as envs:
-        envs.reset()
-        envs.step([0] * 4)
-        envs.send([0] * 4)
-        envs.recv(min_envs=4)
-        envs.render()
-    for some in notes:
-        assert [what for what, _ in some] == ["made", "reset", "step", "step", "render", "close"]
-        assert len({thread for _, thread in some}) == 1
-    threads = {some[0][1] for some in notes}
-    assert len(threads) == (workers or 4)
+def test_there_is_a_thread_per_worker(workers: int | None) -> None:
+    """A law says that each environment stays on its thread."""
+    env = partial(RandomEnv, spaces.Discrete(2), spaces.Discrete(2))
+    with agym.make(env, 4, backend="thread", workers=workers) as envs:
+        threads = envs.get_attr("thread")
+    assert len({*threads}) == (workers or 4)
     assert threading.get_ident() not in threads
 
 

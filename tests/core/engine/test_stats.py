@@ -19,8 +19,8 @@ import pytest
 import agym
 from agym.core._system.cpus import core_numbers
 from agym.core._system.load import CoreUse, Load
+from agym.core.engine.calls.traffic import BATCHES_PER_SAMPLE, Traffic
 from agym.core.engine.hooks import Hooks
-from agym.core.engine.stats import BATCHES_PER_SAMPLE, Traffic
 from tests.support.backends import FORK
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.faulty_envs import Exits, Raises
@@ -123,7 +123,7 @@ def test_what_limits_it(
 ) -> None:
     """Each part of a step takes as many milliseconds as given here."""
     now = MILLISECOND
-    monkeypatch.setattr("agym.core.engine.stats.clock", lambda: now)
+    monkeypatch.setattr("agym.core.engine.calls.traffic.clock", lambda: now)
     gauges = gauges_of(4)
     workers = [range(2), range(2, 4)]
     traffic = Traffic(Hooks())

@@ -1,4 +1,4 @@
-"""The episode rule: its whole table, and against Gymnasium's SyncVectorEnv."""
+"""The episode rule is Gymnasium's: what ``SyncVectorEnv`` calls after each kind of row."""
 
 from __future__ import annotations
 
@@ -11,49 +11,9 @@ from gymnasium import Env
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from agym.core.hosts.episode import AFTER_END, Episode, EpisodeRule, Phase
+from agym.core.hosts.episode import EpisodeRule, Phase
 
-NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 RUNNING, DUE, HELD, CUT = Phase
-
-# The next phase, for a row that did not end the episode and for one that did.
-TABLE = {
-    NEXT: {
-        RUNNING: (RUNNING, DUE),
-        DUE: (RUNNING, RUNNING),
-        HELD: (HELD, HELD),
-        CUT: (RUNNING, DUE),
-    },
-    SAME: {
-        RUNNING: (RUNNING, RUNNING),
-        DUE: (RUNNING, RUNNING),
-        HELD: (HELD, HELD),
-        CUT: (RUNNING, RUNNING),
-    },
-    DISABLED: {
-        RUNNING: (RUNNING, HELD),
-        DUE: (RUNNING, RUNNING),
-        HELD: (HELD, HELD),
-        CUT: (RUNNING, HELD),
-    },
-}
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_the_table_is_complete(mode: AutoresetMode) -> None:
-    rule = EpisodeRule(mode)
-    cases = [*product(Phase, (False, True))]
-    phases, ended = (np.array(column, np.int8) for column in zip(*cases, strict=True))
-    after = rule.table[phases, ended]
-    assert [*after] == [TABLE[mode][phase][each] for phase, each in cases]
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-@pytest.mark.parametrize("phase", [RUNNING, CUT])
-def test_one_environment_follows_the_same_rule(mode: AutoresetMode, phase: Phase) -> None:
-    episode = Episode(phase)
-    episode.end(EpisodeRule(mode), (np.zeros(2), 1.0, True, False, {}))
-    assert episode.phase is TABLE[mode][phase][True]
 
 
 class Scripted(Env[Any, Any]):
@@ -103,40 +63,3 @@ def test_gymnasium_calls_what_the_rule_says(mode: AutoresetMode) -> None:
             assert env.calls == [*CALLS[phase], *again], (events, phase)
             phase = Phase(rule.table[phase, int(ended)])
         envs.close()
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_an_episode_from_its_reset_to_what_follows_its_end(mode: AutoresetMode) -> None:
-    rule, episode = EpisodeRule(mode), Episode()
-    episode.start()
-    assert (episode.phase, episode.number) == (RUNNING, 1)
-    observation = np.zeros(2)
-    episode.end(rule, (observation, 3.0, True, False, {"key": 1}))
-    observation[:] = 7  # the environment reuses its array
-    assert episode.phase is AFTER_END[mode]
-    if mode is DISABLED:
-        kept, reward, terminated, truncated, info = episode.known_row()
-        assert [*kept] == [0, 0]
-        assert (reward, terminated, truncated, info) == (0.0, True, False, {})
-    episode.start()
-    assert (episode.phase, episode.row, episode.number) == (RUNNING, None, 2)
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_a_replacement_truncates_the_lost_episode_once(mode: AutoresetMode) -> None:
-    rule, episode = EpisodeRule(mode), Episode()
-    episode.cut_off(5)
-    assert episode.phase is CUT
-    row = episode.known_row()
-    assert row == (5, 0.0, False, True, {})
-    episode.end(rule, row)
-    assert episode.phase is AFTER_END[mode]
-    episode.start()
-    assert episode.phase is RUNNING
-
-
-def test_a_replacement_of_what_was_never_reset_must_be_reset() -> None:
-    episode = Episode()
-    episode.cut_off(None)
-    with pytest.raises(RuntimeError, match="reset it first"):
-        episode.known_row()

@@ -59,32 +59,6 @@ def test_a_stop_iteration_is_reported_as_it_is(backend: Any, autoreset: str, cal
     assert isinstance(caught.value.exception, StopIteration)
 
 
-class Numbered(gymnasium.Env[Any, Any]):
-    """Observes how many were made before it."""
-
-    observation_space = Box(0, 100, (1,), np.float32)
-    action_space = Discrete(2)
-    made = 0
-
-    def __init__(self) -> None:
-        self.number = Numbered.made
-        Numbered.made += 1
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        return np.full(1, self.number, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        return np.full(1, self.number, np.float32), 0.0, False, False, {}
-
-
-@pytest.mark.parametrize("backend", ["serial", "thread"])
-def test_a_restart_makes_another_environment_also_of_a_new_one(backend: Any) -> None:
-    Numbered.made = 0
-    with agym.make(Numbered, 2, backend=backend) as envs:
-        assert envs.restart([0]) == [0]
-        assert [float(observation[0]) for observation in envs.reset()[0]] == [2.0, 1.0]
-
-
 class Deaf:
     """Hangs in its first render, and ignores its cancellation for a while."""
 
@@ -122,24 +96,3 @@ def test_an_environment_that_was_given_up_is_not_used_again() -> None:
             envs.render()
         assert envs.render() == [2, 1]
         assert list(envs.reset()[0]) == [2, 1]
-
-
-def test_a_snapshot_that_does_not_fit_is_no_fault_of_the_environment() -> None:
-    def wrapped(inner: Any, outer: Any) -> Callable[[], Any]:
-        return lambda: outer(inner(gymnasium.make("CartPole-v1").unwrapped, 5), 5)
-
-    limit = gymnasium.wrappers.TimeLimit
-    scaled = gymnasium.wrappers.TransformReward
-
-    def scale(env: Any, by: int) -> Any:
-        return scaled(env, lambda reward: by * reward)
-
-    with (
-        agym.make([wrapped(limit, scale)], backend="serial") as one,
-        agym.make([wrapped(scale, limit)], backend="serial", on_fault="restart") as other,
-    ):
-        one.reset(seed=0)
-        other.reset(seed=0)
-        with pytest.raises(agym.SnapshotError, match=", not from"):
-            other.restore(one.snapshot())
-        assert other.stats().envs[0].faults == 0

@@ -9,8 +9,7 @@ import os
 import signal
 import threading
 import time
-import uuid
-from functools import partial
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,126 +21,61 @@ from hypothesis import strategies as st
 import agym
 from agym.api.options.environments import make_factories
 from agym.core.hosts.rate_limit import RateLimiter, number_kinds
+from agym.testing import World, assert_same
+from agym.testing.laws.law import play
 from tests.support.backends import FORK
-from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.drawn_envs import AsyncDrawn, Drawn
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience
 
-SETUPS = [
-    pytest.param(Tally, {"backend": "serial"}, id="serial"),
-    pytest.param(Tally, {"backend": "thread"}, id="thread"),
-    pytest.param(Tally, {"backend": FORK, "workers": 2}, id="process"),
-    pytest.param(AsyncTally, {"backend": "asyncio"}, id="asyncio"),
-    pytest.param(AsyncTally, {"backend": FORK, "workers": 2}, id="process-coroutines"),
-]
-everywhere = pytest.mark.parametrize(("env", "options"), SETUPS)
+WORLDS = {
+    "process": World(FORK, "sync", "next_step", workers=2),
+    "thread": World("thread", "sync", "next_step"),
+    "asyncio": World("asyncio", "sync", "next_step", kind="coroutine"),
+    "process-coroutines": World(FORK, "sync", "next_step", kind="coroutine", workers=2),
+    "serial": World("serial", "sync", "next_step"),
+}
+everywhere = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+concurrent = pytest.mark.parametrize("world", [*WORLDS.values()][:-1], ids=[*WORLDS][:-1])
 
 
 @everywhere
-def test_all_workers_together_keep_to_the_rate(env: Any, options: dict[str, Any]) -> None:
-    """So many calls take at least so long, whoever makes them."""
-    with agym.make(env, 4, autoreset="next_step", rate_limit=200, **options) as envs:
+def test_all_workers_together_keep_to_the_rate(world: World) -> None:
+    """So many calls take at least so long, whoever makes them; the results are the same."""
+    with world.open(4, rate_limit=200) as envs, world.serial.open(4) as unlimited:
         begun = time.monotonic()
-        envs.reset(seed=0)
-        for _ in range(7):
-            envs.step([0] * 4)
+        results = play(envs, 7)
         took = time.monotonic() - begun
         assert took >= (4 * 8 - 1) / 200
         waited = envs.stats().waited.rate_limit
         assert waited > 0
         assert f"rate limit {waited:.3g} s" in str(envs.stats())
+        assert_same(results, play(unlimited, 7))
 
 
-# The serial backend, which cannot end a step, comes last: with `once` the core has the first.
 @pytest.mark.once
-@pytest.mark.parametrize(("env", "options"), SETUPS[::-1])
-def test_waiting_for_a_turn_is_no_missed_deadline(env: Any, options: dict[str, Any]) -> None:
-    """A step of all takes 1.5 times as long as the deadline of one."""
+@everywhere
+def test_only_environments_that_hang_miss_their_deadline(world: World) -> None:
+    """Not those that wait for their turn: all turns take 1.5 times as long as the deadline."""
     timeout = deadline(0.1)
-    rate = 4 / (1.5 * timeout)
-    with agym.make(env, 4, timeout=timeout, rate_limit=rate, **options) as envs:
+    with world.open(4, timeout=timeout, rate_limit=4 / (1.5 * timeout), length=9) as envs:
         envs.reset(seed=0)
         envs.step([0] * 4)
+        if "deadlines" in world.has and world.backend != "thread":
+            envs.script.set(1, "step", "wait")
+            with pytest.raises(agym.StepTimeout, match="environment"):
+                envs.step([0] * 4)
+            envs.reset(seed=0)
+            envs.step([0] * 4)
 
 
-class Hangs(Tally):
-    """Hangs in a step with action 1."""
-
-    def step(self, action: Any) -> Any:
-        if action == 1:
-            time.sleep(patience())
-        return super().step(action)
-
-
-class AsyncHangs(AsyncTally):
-    """Hangs in a step with action 1."""
-
-    async def step(self, action: Any) -> Any:
-        if action == 1:
-            await asyncio.Event().wait()
-        return await super().step(action)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("env", "options"),
-    [
-        pytest.param(Hangs, {"backend": FORK, "workers": 2}, id="process"),
-        pytest.param(AsyncHangs, {"backend": "asyncio"}, id="asyncio"),
-        pytest.param(AsyncHangs, {"backend": FORK, "workers": 2}, id="process-coroutines"),
-    ],
-)
-def test_what_hangs_misses_its_deadline_all_the_same(env: Any, options: dict[str, Any]) -> None:
-    timeout = deadline(0.2)
-    with agym.make(env, 4, timeout=timeout, rate_limit=100, **options) as envs:
-        envs.reset(seed=0)
-        with pytest.raises(agym.StepTimeout, match="environment"):
-            envs.step([0, 1, 0, 0])
-        envs.reset(seed=0)
-        envs.step([0] * 4)
-
-
-class Registers(Tally):
-    """Leaves a file when it is made, and removes it when it is closed."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.file = folder / uuid.uuid4().hex
-        self.file.touch()
-
-    def close(self) -> None:
-        self.file.unlink()
-
-
-class AsyncRegisters(AsyncTally):
-    """The coroutine environment that does the same."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.inner = Registers(folder)
-
-    async def close(self) -> None:
-        self.inner.close()
-
-
-# One worker has both environments, so one of them waits while the other is done.
-CLOSED = [
-    pytest.param(Registers, {"backend": "thread", "workers": 1}, id="thread"),
-    pytest.param(Registers, {"backend": FORK, "workers": 1}, id="process"),
-    pytest.param(AsyncRegisters, {"backend": "asyncio"}, id="asyncio"),
-    pytest.param(AsyncRegisters, {"backend": FORK, "workers": 1}, id="process-coroutines"),
-]
-
-
-@pytest.mark.parametrize(("env", "options"), CLOSED)
-def test_closing_ends_the_wait(env: Any, options: dict[str, Any], tmp_path: Path) -> None:
+@concurrent
+def test_closing_ends_the_wait(world: World) -> None:
     """Turns are hours away, yet each environment is closed, and nothing outlives the test."""
+    world = replace(world, api="async", workers=1)
+    with world.open(2, rate_limit=1e-4) as player:
 
-    async def main() -> None:
-        factories = [partial(env, tmp_path)] * 2
-        async with agym.make_async(factories, rate_limit=1e-4, **options) as envs:
+        async def run(envs: agym.AsyncEnvs) -> None:
             pending = envs.reset(seed=0)
             while not any(env.episodes for env in envs.stats().envs):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -149,8 +83,8 @@ def test_closing_ends_the_wait(env: Any, options: dict[str, Any], tmp_path: Path
             with pytest.raises(agym.AgymError):
                 await pending
 
-    agym.run(main())
-    assert not [*tmp_path.iterdir()]
+        player.run(run(player.envs))
+        assert player.script.closed() == [0, 1]
 
 
 def test_each_kind_has_a_rate_of_its_own() -> None:
@@ -243,14 +177,3 @@ def test_what_is_refused(options: dict[str, Any], text: str) -> None:
     for make in (agym.make, agym.make_async, agym.make_vec):
         with pytest.raises(agym.UsageError, match=text):
             make(Tally, **options)
-
-
-def test_drawn_is_the_same_with_a_rate() -> None:
-    """A limit changes when environments are called, and nothing else."""
-    runs = []
-    for env, options in ((Drawn, {"backend": "serial"}), (AsyncDrawn, {"backend": "asyncio"})):
-        for rate in (None, 1000):
-            with agym.make(env, 2, autoreset="next_step", rate_limit=rate, **options) as envs:
-                envs.reset(seed=0)
-                runs.append([envs.step([0, 0]).rewards for _ in range(10)])
-    assert all(run == runs[0] for run in runs)

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.core.planning import choosing
-from agym.core.planning.choice import MIN_SPEEDUP, decide, readable
+from agym.core.planning.choice import MIN_SPEEDUP, Plan, decide, readable
 from agym.core.planning.choosing import plan_for
 from agym.core.planning.model import Candidate, Profile, Requirements
-from agym.core.planning.plans import Plan
 from tests.support.envs.plain_envs import Tally
 
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)
@@ -83,21 +82,12 @@ def test_a_plan_says_in_three_sentences_why(monkeypatch: pytest.MonkeyPatch) -> 
         " process ×4 is 3.83 times as fast. A step of one environment was measured to take 1 ms,"
         " and worker processes would have 4 cores."
     )
-    assert plan(8, monkeypatch, 1).why == (
-        "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
-        " process ×1 is 0.99 times as fast; below 1.15 times, the simpler backend is chosen."
-        " A step of one environment was measured to take 1 ms,"
-        " and worker processes would have 1 core."
-    )
     assert plan(8, monkeypatch, 2, others=1).why == (
         "serial is predicted to take 8 ms per batch, process ×1 is predicted to take 8.06 ms."
         " process ×1 is 0.99 times as fast; below 1.15 times, the simpler backend is chosen."
         " A step of one environment was measured to take 1 ms,"
         " and other work keeps 1 of 2 cores busy."
     )
-
-
-def test_where_there_is_no_other_it_is_said() -> None:
     assert decide(two(1e-3, 0.5e-3)[:1])[1] == "No other backend is possible."
 
 

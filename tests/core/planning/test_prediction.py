@@ -15,6 +15,11 @@ from agym.core.planning.model import Profile, Requirements, candidates, predict
 QUICK = Profile("Quick", 1e-3, 1e-5, 2e-6)
 COMPUTES = Profile("Computes", 1e-3, 1e-5, 1e-3)
 WAITS = Profile("Waits", 1e-3, 1e-5, 1e-2, waiting=0.99)
+LOOPS = replace(WAITS, waiting=1.0, coroutine=True)
+
+
+def of_batch(seconds: float) -> Profile:
+    return replace(QUICK, step=seconds / 8)
 
 
 def chosen(profile: Profile, cores: int = 4, **ask: Any) -> tuple[str, int | None]:
@@ -72,32 +77,34 @@ def test_nothing_gets_faster_beside_other_programs(
     assert alone <= crowded
 
 
-def test_infos_are_a_reason_to_stay() -> None:
-    assert chosen(QUICK, num_envs=1024)[0] == "process"
-    assert chosen(replace(QUICK, infos=2.0), num_envs=1024) == ("serial", None)
+CASES: dict[str, tuple[Profile, dict[str, Any], tuple[str, int | None]]] = {
+    "quick": (QUICK, {"num_envs": 8}, ("serial", None)),
+    "many quick": (QUICK, {"num_envs": 1024}, ("process", 4)),
+    "many quick with infos": (replace(QUICK, infos=2.0), {"num_envs": 1024}, ("serial", None)),
+    "a batch of 180 us": (of_batch(180e-6), {"num_envs": 8, "cores": 2}, ("serial", None)),
+    "a batch of 200 us": (of_batch(200e-6), {"num_envs": 8, "cores": 2}, ("process", 2)),
+    "computes": (COMPUTES, {"num_envs": 8}, ("process", 4)),
+    "fewer than cores": (COMPUTES, {"num_envs": 3}, ("process", 3)),
+    "one core": (COMPUTES, {"num_envs": 8, "cores": 1}, ("serial", None)),
+    "cannot be pickled": (COMPUTES, {"num_envs": 8, "obstacle": "cannot be"}, ("serial", None)),
+    "a thread each": (WAITS, {"num_envs": 64}, ("thread", 64)),
+    "at most 256 threads": (replace(WAITS, step=10.0), {"num_envs": 1000}, ("thread", 256)),
+    "beside a loop": (QUICK, {"num_envs": 8, "blocking": False}, ("serial", None)),
+    "blocks a loop": (COMPUTES, {"num_envs": 1, "blocking": False}, ("thread", 1)),
+    "resets block a loop": (
+        replace(QUICK, reset=0.1), {"num_envs": 1, "blocking": False}, ("process", 1)
+    ),
+    "workers wanted": (COMPUTES, {"num_envs": 8, "workers": 2}, ("process", 2)),
+    "coroutines": (LOOPS, {"num_envs": 64}, ("asyncio", None)),
+    "busy coroutines": (replace(LOOPS, waiting=0.2), {"num_envs": 64}, ("process", 4)),
+}  # fmt: skip
 
 
-def test_quick_environments_stay_in_this_thread() -> None:
-    assert chosen(QUICK, num_envs=8) == ("serial", None)
-
-
-@pytest.mark.parametrize(("microseconds", "backend"), [(180, "serial"), (200, "process")])
-def test_two_processes_are_worth_a_batch_of_190_microseconds(
-    microseconds: int, backend: str
-) -> None:
-    """Which the documentation says."""
-    profile = replace(QUICK, step=microseconds * 1e-6 / 8)
-    assert chosen(profile, cores=2, num_envs=8)[0] == backend
-
-
-def test_many_quick_ones_are_worth_processes() -> None:
-    assert chosen(QUICK, num_envs=1024) == ("process", 4)
-
-
-def test_what_computes_goes_to_as_many_processes_as_cores() -> None:
-    assert chosen(COMPUTES, num_envs=8) == ("process", 4)
-    assert chosen(COMPUTES, num_envs=3) == ("process", 3)
-    assert chosen(COMPUTES, num_envs=8, cores=1) == ("serial", None)
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_chosen(case: str) -> None:
+    """The documentation says that two processes are worth a batch of 190 us."""
+    profile, ask, expected = CASES[case]
+    assert chosen(profile, **ask) == expected
 
 
 def test_more_cores_than_the_work_is_worth_are_left_alone() -> None:
@@ -107,43 +114,8 @@ def test_more_cores_than_the_work_is_worth_are_left_alone() -> None:
     assert workers < 32
 
 
-def test_what_waits_gets_a_thread_each() -> None:
-    assert chosen(WAITS, num_envs=64) == ("thread", 64)
-    assert chosen(WAITS, num_envs=256, cores=1)[0] == "thread"
-
-
-def test_threads_that_take_turns_are_not_many() -> None:
-    found = candidates(COMPUTES, Requirements(8))
-    assert [one.workers for one in found if one.backend == "thread"] == [1]
-
-
-def test_there_are_no_more_threads_than_256() -> None:
-    slow = replace(WAITS, step=10.0)
-    assert chosen(slow, num_envs=1000) == ("thread", 256)
-
-
-def test_an_event_loop_is_not_blocked_for_long() -> None:
-    assert chosen(QUICK, num_envs=8, blocking=False) == ("serial", None)
-    assert chosen(COMPUTES, num_envs=1, blocking=False)[0] == "thread"
-    slow_to_reset = replace(QUICK, reset=0.1)
-    assert chosen(slow_to_reset, num_envs=1, blocking=False)[0] != "serial"
-
-
-def test_workers_that_are_asked_for_are_taken() -> None:
-    assert chosen(QUICK, num_envs=8, workers=2)[1] == 2
-    assert chosen(COMPUTES, num_envs=8, workers=2) == ("process", 2)
-
-
-def test_coroutine_environments_live_on_loops() -> None:
-    profile = replace(WAITS, waiting=1.0, coroutine=True)
-    found = candidates(profile, Requirements(64))
-    assert {one.backend for one in found} == {"asyncio", "process"}
-    assert chosen(profile, num_envs=64) == ("asyncio", None)
-    busy = replace(profile, waiting=0.2)
-    assert chosen(busy, num_envs=64) == ("process", 4)
-
-
-def test_what_cannot_be_pickled_stays_in_this_process() -> None:
-    assert chosen(COMPUTES, num_envs=8, obstacle="cannot be") == ("serial", None)
+def test_not_all_backends_are_candidates() -> None:
     found = candidates(COMPUTES, Requirements(8, obstacle="cannot be"))
     assert {one.remark for one in found if one.backend == "process"} == {"cannot be"}
+    assert [one.workers for one in found if one.backend == "thread"] == [1]
+    assert {one.backend for one in candidates(LOOPS, Requirements(64))} == {"asyncio", "process"}

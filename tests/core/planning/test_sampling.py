@@ -18,8 +18,7 @@ import pytest
 
 from agym.api.options.environments import make_factories
 from agym.core.planning import sampling
-from agym.core.planning.profiling import measure, measure_on_loop
-from agym.core.planning.sampling import make_sample, name_of, obstacle
+from agym.core.planning.sampling import make_sample, measure, measure_on_loop, name_of, obstacle
 from tests.support.envs.costly_envs import AsyncCostly, Costly
 from tests.support.envs.plain_envs import Result, Tally
 
@@ -41,23 +40,18 @@ def lines(log: Path) -> list[str]:
     return [line.split()[0] for line in log.read_text().splitlines()]
 
 
-def test_what_computes_does_not_wait(log: Path) -> None:
-    factory = partial(Costly, str(log), computes=0.002)
-    profile = measure(make_sample(factory), factory)
-    assert profile.waiting == 0.0
-    assert profile.step >= 0.002
+def test_what_sleeps_waits_and_what_computes_does_not(log: Path) -> None:
+    for sleeps, computes in ((0.0, 0.002), (0.005, 0.0)):
+        factory = partial(Costly, str(log), sleeps=sleeps, computes=computes)
+        profile = measure(make_sample(factory), factory)
+        assert profile.step >= sleeps + computes
+        assert (profile.waiting > 0.5) == (sleeps > 0)
+        assert sleeps or profile.waiting == 0.0
 
 
 def test_values_of_infos_are_counted() -> None:
     less, more = (measure(make_sample(kind), kind).infos for kind in (Tally, Talks))
     assert more == less + 1
-
-
-def test_what_sleeps_waits(log: Path) -> None:
-    factory = partial(Costly, str(log), sleeps=0.005)
-    profile = measure(make_sample(factory), factory)
-    assert profile.waiting > 0.5
-    assert profile.step >= 0.005
 
 
 def test_coroutine_environments_are_measured_on_a_loop(log: Path) -> None:
@@ -67,7 +61,7 @@ def test_coroutine_environments_are_measured_on_a_loop(log: Path) -> None:
     assert lines(log) == ["made", "closed"]
 
 
-def test_the_callers_random_numbers_and_warnings_are_left_alone(log: Path) -> None:
+def test_a_sample_is_made_once_and_closed_and_leaves_nothing_changed(log: Path) -> None:
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002
     expected = random.random(), np.random.rand()  # noqa: NPY002
@@ -78,15 +72,9 @@ def test_the_callers_random_numbers_and_warnings_are_left_alone(log: Path) -> No
     sample = make_sample(factory)
     measure(sample, factory)
     sample.close()
+    # The caller's random numbers and warnings are as they were.
     assert (random.random(), np.random.rand()) == expected  # noqa: NPY002
     assert warnings.filters == filters
-
-
-def test_a_cheap_one_is_made_once_and_closed(log: Path) -> None:
-    factory = partial(Costly, str(log))
-    sample = make_sample(factory)
-    measure(sample, factory)
-    sample.close()
     assert lines(log) == ["made", "closed"]
 
 

@@ -46,11 +46,6 @@ def test_env_ids_that_name_nothing(given_ids: Any) -> None:
         parse_env_ids(given_ids, 5)
 
 
-def test_at_least_one() -> None:
-    with pytest.raises(UsageError, match="env_ids"):
-        parse_env_ids([], 5, least=1)
-
-
 @given(st.sets(st.integers(0, 30), min_size=1))
 def test_runs_cover_the_ids_in_order(ids: set[int]) -> None:
     parsed = parse_env_ids(sorted(ids), 31)
@@ -66,17 +61,6 @@ def test_masks() -> None:
     options = {"x": 1, "reset_mask": mask}
     assert take_mask(options, 3, [4, 5, 6]) == ({"x": 1}, [0, 2], [4, 6])
     assert options.keys() == {"x", "reset_mask"}
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [[True, False, True], np.ones(3, int), np.ones(2, bool), np.ones((3, 1), bool),
-     np.zeros(3, bool), None],
-    ids=str,
-)  # fmt: skip
-def test_masks_that_are_none(mask: Any) -> None:
-    with pytest.raises(UsageError, match="reset_mask"):
-        take_mask({"reset_mask": mask}, 3)
 
 
 def test_seeds() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 
 import numpy as np
 import psutil
@@ -41,16 +40,6 @@ def test_arrays_are_zeroed_aligned_and_apart(shared: bool) -> None:
     arena.close()
 
 
-def test_two_mappings_share_their_memory() -> None:
-    mine = Arena(FIELDS, shared=True)
-    assert mine.descriptor is not None
-    theirs = Arena(FIELDS, descriptor=os.dup(mine.descriptor))
-    mine.arrays["b"][1, 2] = 3.5
-    assert theirs.arrays["b"][1, 2] == 3.5
-    mine.close()
-    theirs.close()
-
-
 def test_the_memory_lives_as_long_as_its_arrays() -> None:
     gc.collect()
     before = descriptors()
@@ -64,9 +53,3 @@ def test_the_memory_lives_as_long_as_its_arrays() -> None:
     assert array.sum() == 40
     del array
     assert descriptors() == before
-
-
-def test_no_size_at_all() -> None:
-    arena = Arena({}, shared=True)
-    assert arena.arrays == {}
-    arena.close()

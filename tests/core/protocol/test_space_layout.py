@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
 
 from agym.core.protocol.space_layout import Layout
-from tests.support.equality import same
-from tests.support.spaces import Space, any_space, samples, seeds
+from tests.support.spaces import Space
 
 NESTED = spaces.Dict(
     {
@@ -51,44 +49,3 @@ def test_a_leaf_by_itself(space: Space, dtype: Any, shape: tuple[int, ...]) -> N
     (leaf,) = layout.leaves
     assert (leaf.path, leaf.dtype, leaf.shape) == ("", dtype, shape)
     assert (layout.fixed, layout.objects) == (([], [0]) if dtype is None else ([0], []))
-
-
-@given(space=any_space(), seed=seeds)
-def test_flatten_and_back(space: Space, seed: int) -> None:
-    layout = Layout(space)
-    (value,) = samples(space, seed, 1)
-    leaves = layout.flatten(value)
-    assert len(leaves) == len(layout.leaves)
-    assert same(layout.unflatten(leaves), value)
-    fixed = [leaves[i] for i in layout.fixed]
-    objects = [leaves[i] for i in layout.objects]
-    assert same(layout.join(fixed, objects), value)
-
-
-def test_rows_of_a_batch() -> None:
-    batch = {
-        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
-        "b": (np.array([3, 4]), ("x", "y"), np.array([0.5, 0.25], np.float32)),
-    }
-    rows = Layout(NESTED).rows(batch, 2)
-    assert [row["a"].tolist() for row in rows] == [[0, 1, 2], [3, 4, 5]]
-    assert [row["b"][:2] for row in rows] == [(3, "x"), (4, "y")]
-    # A Box of shape () holds arrays, not scalars.
-    assert [type(row["b"][2]) for row in rows] == [np.ndarray] * 2
-
-
-@pytest.mark.parametrize("space", [spaces.Dict({}), spaces.Tuple(())])
-def test_empty_spaces(space: Space) -> None:
-    layout = Layout(space)
-    empty: Any = {} if isinstance(space, spaces.Dict) else ()
-    assert layout.leaves == ()
-    assert layout.flatten(empty) == []
-    assert layout.rows(empty, 3) == [empty] * 3
-
-
-def test_values_that_do_not_fit() -> None:
-    layout = Layout(NESTED)
-    with pytest.raises(KeyError):
-        layout.flatten({"a": 1})
-    with pytest.raises(ValueError, match="tuple of 2"):
-        layout.flatten({"a": 1, "b": (1, 2)})

@@ -1,17 +1,18 @@
-"""Environments that compute, wait, or are dear to construct."""
+"""Environments that compute, wait, are dear to construct, or write down what is done to them."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from agym.core._system.cpus import available_cores
-from tests.support.envs.plain_envs import Counted, Nested, Result
+from tests.support.envs.plain_envs import Counted, Result
 
 needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
 
@@ -42,20 +43,26 @@ class Costly(Counted):
         return super().step(action)
 
 
-class DearNested(Nested):
-    """Takes its time to be constructed; a function of its seed."""
+class Recorded(Counted):
+    """Writes resets and steps down as well, and calls a function in one of its operations."""
 
-    def __init__(self) -> None:
-        time.sleep(0.06)
-        super().__init__()
+    def __init__(
+        self, path: str = "diary", when: str = "", then: Callable[[], Any] | None = None
+    ) -> None:
+        self._when, self._then = when, then
+        super().__init__(path)
 
+    def _log(self, what: str) -> None:
+        super()._log(what)
+        if what == self._when and self._then is not None:
+            self._then()
 
-class RaisesInStep(Counted):
-    """Raises in its second step, whatever the action is."""
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._log("reset")
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Result:
-        if self.now:
-            raise RuntimeError("told to fail")
+        self._log("step")
         return super().step(action)
 
 

@@ -137,6 +137,7 @@ class Misfit(Tally):
             "dtype": (np.zeros(3, complex), reward, terminated, truncated, info),
             "type": (None, reward, terminated, truncated, info),
             "reward": (observation, "much", terminated, truncated, info),
+            "rewards": (observation, np.ones(2), terminated, truncated, info),
             "four": (observation, reward, terminated, info),
             "info": (observation, reward, terminated, truncated, 5),
         }

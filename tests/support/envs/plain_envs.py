@@ -217,6 +217,35 @@ class Counted(Tally):
         self._log("closed")
 
 
+class Dice(gym.Env[Any, Any]):
+    """Observes how many sides it has."""
+
+    observation_space = spaces.Discrete(1000)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, sides: int = 77, render_mode: str | None = None) -> None:
+        self.sides = sides
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.sides, {}
+
+    def step(self, action: Any) -> Any:
+        return self.sides, 0.0, False, False, {}
+
+
+class Plus(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Adds a number to observations."""
+
+    def __init__(self, env: Any, by: int) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, by=by)
+        gym.ObservationWrapper.__init__(self, env)
+        self.by = by
+
+    def observation(self, observation: Any) -> Any:
+        return observation + self.by
+
+
 class Probe(Tally):
     """Tells about the process it lives in."""
 

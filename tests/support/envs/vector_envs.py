@@ -26,6 +26,7 @@ class Trap:
         where: The next such call raises ``error``: ``"make"``, ``"reset"``, ``"step"``, ...
         always: So do all that follow.
         gate: Where set, a step waits for it.
+        gates_one_program: Whether programs that are made from now on do not wait for it.
         made: The number of environments of each program that was made.
         closed: How many programs were closed.
         threads: The threads in which anything was done.
@@ -35,6 +36,7 @@ class Trap:
     always: bool = False
     error: BaseException = field(default_factory=lambda: ValueError("boom"))
     gate: threading.Event | None = None
+    gates_one_program: bool = False
     made: list[int] = field(default_factory=list)
     closed: int = 0
     threads: set[int] = field(default_factory=set)
@@ -59,6 +61,8 @@ class Tally(VectorEnv[Any, Any, Any]):
         self.wrong = wrong
         self.trap.spring("make")
         self.trap.made.append(num_envs)
+        if self.trap.gates_one_program:
+            self.trap.gate = None
         self.num_envs = num_envs
         self.single_observation_space = spaces.Box(0, 10**6, (3,), np.int64)
         self.single_action_space = spaces.Discrete(10)
@@ -68,6 +72,7 @@ class Tally(VectorEnv[Any, Any, Any]):
         self.lengths = 3 + np.arange(num_envs)
         self.over = np.zeros(num_envs, bool)
         self.gravity = 9.8
+        self.started = False
 
     def _observe(self) -> Any:
         return np.stack([np.arange(self.num_envs), self.steps, self.episodes], axis=1)
@@ -75,6 +80,7 @@ class Tally(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
         self.trap.spring("reset")
+        self.started = True
         self.steps[:] = 0
         self.episodes += 1
         self.over[:] = False
@@ -82,6 +88,7 @@ class Tally(VectorEnv[Any, Any, Any]):
         return self._observe(), info if options is None else {**info, **options}
 
     def step(self, actions: Any) -> Any:
+        assert self.started, "call reset first"
         self.trap.spring("step")
         if self.trap.gate is not None:
             self.trap.gate.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import gymnasium as gym
@@ -48,33 +47,6 @@ class Walk(gym.Env[Any, Any]):
 
     def set_state(self, state: Any) -> None:
         self.np_random.bit_generator.state, self.position, self.now, self.length = state
-
-
-class AsyncWalk:
-    """The coroutine environment that does the same."""
-
-    observation_space = Walk.observation_space
-    action_space = Walk.action_space
-
-    def __init__(self) -> None:
-        self.unwrapped = Walk()
-
-    async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        await asyncio.sleep(0)
-        return self.unwrapped.reset(seed=seed, options=options)
-
-    async def step(self, action: Any) -> Result:
-        await asyncio.sleep(0)
-        return self.unwrapped.step(action)
-
-    async def snapshot(self) -> Any:
-        return self.unwrapped.get_state()
-
-    async def restore(self, state: Any) -> None:
-        self.unwrapped.set_state(state)
-
-    async def close(self) -> None:
-        """Do nothing."""
 
 
 class VectorWalk(VectorEnv[Any, Any, Any]):

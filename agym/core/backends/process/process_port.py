@@ -40,20 +40,10 @@ from agym.core.backends.process.worker_process import WorkerProcess
 from agym.core.backends.spinning import SPIN_SECONDS, WATCH_SECONDS
 from agym.core.protocol.frames import FrameLeases, ShelvedFrame
 from agym.core.protocol.memory import Arena
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import Failure, WorkerDeath, describe_exit
-from agym.core.protocol.messages.operations import (
-    CLOSE,
-    OPEN,
-    Attach,
-    Close,
-    Extend,
-    Message,
-    Operation,
-    Render,
-    Shrink,
-    Step,
-)
+from agym.core.protocol.messages.operations import Message, Operation, Step
 from agym.core.protocol.table import Extension, SlotTable
 from agym.core.protocol.typing import Array
 
@@ -125,18 +115,18 @@ class ProcessPort(Port):
 
     def attach(self, table: SlotTable) -> None:
         """Send the table's descriptor; the worker derives the layout from its own spaces."""
-        message = Attach(table.num_envs, table.final, bool(table.leasable))
+        message = ops.Attach(table.num_envs, table.final, bool(table.leasable))
         self._send_message(message, table.arena.descriptor)
         for extension in table.extensions.values():
             self.extend(extension)
 
     def extend(self, extension: Extension) -> None:
         """Map planes that were added to the table, before operations on them."""
-        self._send_message(Extend(extension.planes), extension.arena.descriptor)
+        self._send_message(ops.Extend(extension.planes), extension.arena.descriptor)
 
     def shrink(self, extension: Extension) -> None:
         """Unmap planes that were removed."""
-        self._send_message(Shrink(extension.planes.start))
+        self._send_message(ops.Shrink(extension.planes.start))
 
     # ---------------------------------------------------------------- operations
 
@@ -163,8 +153,8 @@ class ProcessPort(Port):
 
     def pack(self, operation: Operation) -> list[Buffer]:
         """Pack an operation, with the frames that the worker may reuse; it must then be posted."""
-        if isinstance(operation.message, Render):
-            operation = operation._replace(message=Render(self.frames.give_back()))
+        if isinstance(operation.message, ops.Render):
+            operation = operation._replace(message=ops.Render(self.frames.give_back()))
         return pack_by_value(operation, operation.given())
 
     def post(
@@ -180,7 +170,7 @@ class ProcessPort(Port):
 
     def _send_message(self, message: Message, descriptor: int | None = None) -> None:
         """Send a message that has no completion."""
-        operation = Operation(OPEN, self.first, self.stop, message)
+        operation = Operation(ops.OPEN, self.first, self.stop, message)
         self.post(operation, pack_by_value(operation), descriptor)
 
     def news(self) -> bool:
@@ -359,7 +349,7 @@ class ProcessPort(Port):
         elif force is Force.KILL:
             self.process.kill()
         elif self.death is None:
-            close = Operation(CLOSE, self.ids.start, self.ids.stop, Close())
+            close = Operation(ops.CLOSE, self.ids.start, self.ids.stop, ops.Close())
             self.record(close)
             self.post(close, pack_by_value(close))
 

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from agym.core._system.defer_signals import RECHECK_SECONDS
@@ -46,18 +47,10 @@ from agym.core.hosts.sync_host import SyncHost
 from agym.core.protocol.arguments import runs
 from agym.core.protocol.frames import FrameShelf, ShelvedFrame
 from agym.core.protocol.infos.schema import Schema
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Description, Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import (
-    CLOSE,
-    Close,
-    Extend,
-    Load,
-    Operation,
-    Render,
-    Shrink,
-    plain_step,
-)
+from agym.core.protocol.messages.operations import Operation, plain_step
 from agym.core.protocol.typing import Array
 from agym.core.protocol.value_copies import is_plain
 
@@ -68,14 +61,12 @@ PATIENCE_SECONDS = 5e-3
 MAX_POLL_SECONDS = 3600.0
 
 
+@dataclass(slots=True)
 class _Progress:
-    """Unreported environments that completed an operation, and the number of unfinished ones."""
+    """The number of unfinished environments of an operation, and the finished, unreported ones."""
 
-    __slots__ = ("remaining", "slots")
-
-    def __init__(self, width: int) -> None:
-        self.remaining = width
-        self.slots: list[int] = []
+    remaining: int
+    slots: list[int] = field(default_factory=list)
 
 
 class WorkerLoop:
@@ -160,7 +151,7 @@ class WorkerLoop:
                 operation = self.next_message()
                 if operation is None:
                     continue
-                if isinstance(operation.message, Close):
+                if isinstance(operation.message, ops.Close):
                     return False
                 if not self._prepare(operation, host):
                     run(operation)
@@ -217,7 +208,7 @@ class WorkerLoop:
         """
         end = time.monotonic() + seconds
         while not self._channel.ended:
-            if any(DOWN.unpack_from(message)[1] == CLOSE for message in self._inbox):
+            if any(DOWN.unpack_from(message)[1] == ops.CLOSE for message in self._inbox):
                 break
             remaining = end - time.monotonic()
             if remaining <= 0:
@@ -233,13 +224,13 @@ class WorkerLoop:
             Whether the operation is done: added or removed planes have no completion.
         """
         message = operation.message
-        if isinstance(message, Extend):
+        if isinstance(message, ops.Extend):
             host.table.extend(message.planes, self._channel.next_descriptor()).arena.close()
             return True
-        if isinstance(message, Shrink):
+        if isinstance(message, ops.Shrink):
             host.table.shrink(message.first)
             return True
-        if isinstance(message, Render):
+        if isinstance(message, ops.Render):
             self.shelf.take_back(message.shelf)
         return False
 
@@ -322,7 +313,7 @@ class WorkerLoop:
             self._add(number, start, slot, payload, progress)
         if self._sending is None or not (progress.remaining or self._is_urgent):
             self._send_in(self.patience if progress.remaining else 0.0)
-        if isinstance(message, Load):
+        if isinstance(message, ops.Load):
             self._send_ended()  # must arrive before the environment's next completion
 
     def _add(

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -35,36 +35,35 @@ from agym.core.protocol.table import SlotTable
 OBJECTS_OF_A_STEP = 20
 
 
+@dataclass
 class WorkerMain:
     """The main program, first without an event loop and then on one.
 
     Environments with plain methods are made, stepped and closed while no loop runs, because they
     may use asyncio themselves. Only coroutine environments need the loop.
+
+    The process gets a copy of this object.
+
+    Attributes:
+        end: The worker's end of the channel.
+        count: Number of its environments.
+        core: The core for all of its threads; or the object that keeps this thread on a core.
+        watch: How long to watch for the next operation before sleeping, in seconds.
     """
 
+    end: socket.socket
+    count: int
+    core: int | HomeCore
+    watch: float
     _serve_on_loop: Callable[[], Awaitable[None]] | None = None
-
-    def __init__(self, end: socket.socket, count: int, core: int | HomeCore, watch: float) -> None:
-        """Store the arguments; the process gets a copy of this object.
-
-        Args:
-            end: The worker's end of the channel.
-            count: Number of its environments.
-            core: The core for all of its threads; or the object that keeps this thread on a core.
-            watch: How long to watch for the next operation before sleeping, in seconds.
-        """
-        self._end = end
-        self._count = count
-        self._core = core
-        self._watch = watch
 
     def start(self) -> None:
         """Serve until the end, unless a loop is needed."""
         set_worker_signals()
         cap_threads()
-        if isinstance(self._core, int):
-            os.sched_setaffinity(0, {self._core})
-        self._channel = Channel(self._end)
+        if isinstance(self.core, int):
+            os.sched_setaffinity(0, {self.core})
+        self._channel = Channel(self.end)
         try:
             self._serve(self._channel)
         except EOFError:
@@ -75,11 +74,11 @@ class WorkerMain:
             raise
 
     def _serve(self, channel: Channel) -> None:
-        mail = Arena(mailbox_fields(self._count), descriptor=channel.next_descriptor())
+        mail = Arena(mailbox_fields(self.count), descriptor=channel.next_descriptor())
         mail.close()
         # Serves plain environments, too, as long as its loop is not run.
-        home = None if isinstance(self._core, int) else self._core
-        worker = WorkerLoop(mail.arrays, channel, home, self._watch)
+        home = None if isinstance(self.core, int) else self.core
+        worker = WorkerLoop(mail.arrays, channel, home, self.watch)
         make = worker.next_message("make")
         if make is None:  # the factories could not be unpickled, which has been reported
             worker.answer(Completion(*_wait_for_close(worker, None).span))

@@ -42,14 +42,8 @@ except ImportError:  # on Windows
     uvloop = None  # type: ignore[assignment]
 
 # Sizes of native thread pools: of NumPy, torch, and other libraries that environments import.
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-)
+_LIBRARIES = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")
+THREAD_VARIABLES = (*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "VECLIB_MAXIMUM_THREADS")
 
 # Starting a worker changes state of this whole process for a moment: ``sys.modules["__main__"]``
 # and multiprocessing's temporary folder. Two threads that start workers at the same time would

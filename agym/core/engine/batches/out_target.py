@@ -57,9 +57,7 @@ class RolloutSlice(OutTarget):
     def __init__(self, buffer: StepBuffer, index: int) -> None:
         self.buffer = buffer  # keeps the memory alive while a step writes here
         plane = buffer.stacked.at(index)
-        self.rewards, self.terminated = plane.rewards, plane.terminated
-        self.truncated = plane.truncated
-        rest = [self.rewards, self.terminated, self.truncated]
+        rest = self.rewards, self.terminated, self.truncated = plane.columns[-3:]
         super().__init__(buffer.layout, buffer.layout.unflatten(plane.observations), rest)
         if buffer.planes is not None:
             self.plane = buffer.planes[index]
@@ -96,8 +94,7 @@ class StepBuffer:
         self.stacked = stacked
         self.planes = planes
         self.observations = layout.unflatten(stacked.observations)
-        self.rewards, self.terminated = stacked.rewards, stacked.terminated
-        self.truncated = stacked.truncated
+        self.rewards, self.terminated, self.truncated = stacked.columns[-3:]
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -15,15 +15,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agym.core.backends.pool import Pool
-from agym.core.engine.calls.dispatcher import Dispatcher
-from agym.core.engine.calls.receive import SentSteps
-from agym.core.engine.calls.ticket import Receive, Ticket
+from agym.core.engine.batches.sent_steps import Receive, SentSteps
+from agym.core.engine.calls.ticket import Ticket
+from agym.core.engine.calls.traffic import Traffic
 from agym.core.engine.faults.recovery import Recovery
 from agym.core.engine.hooks import Hooks
 from agym.core.engine.opened import EnvRows
-from agym.core.engine.stats import Traffic
-from agym.core.engine.status import EnvStatus
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Completion, Payload, join_neighbours
 from agym.core.protocol.messages.failures import Failure
@@ -56,25 +53,15 @@ class Collector:
 
     closing: Ticket | None = None
 
-    def __init__(
-        self,
-        backend: Pool,
-        dispatcher: Dispatcher,
-        rows: EnvRows,
-        status: EnvStatus,
-        recovery: Recovery,
-        recycling: Recycling | None,
-        hooks: Hooks,
-    ) -> None:
-        self.backend = backend
-        self.dispatcher = dispatcher
+    def __init__(self, rows: EnvRows, recovery: Recovery, recycling: Recycling | None) -> None:
         self.rows = rows
-        self.status = status
+        self.backend, self.dispatcher = rows.backend, rows.dispatcher
+        self.status = rows.dispatcher.status
         self.recovery = recovery
         self._recycling = recycling
-        self.hooks = hooks
+        self.hooks = Hooks()
         self.sent = SentSteps()
-        self.traffic = Traffic(hooks)
+        self.traffic = Traffic(self.hooks)
 
     @property
     def tickets(self) -> list[Ticket]:

@@ -214,6 +214,7 @@ class Dispatcher:
     """Sends the operations of tickets.
 
     Attributes:
+        status: The state of each environment.
         tickets: The tickets under way, by number.
         numbers: The numbers of operations.
         queues: Decide which operations may be sent now.
@@ -224,14 +225,14 @@ class Dispatcher:
 
     in_place: Ids | None = None
 
-    def __init__(self, backend: Pool, status: EnvStatus, timeout: float | None) -> None:
+    def __init__(self, backend: Pool, timeout: float | None) -> None:
         self._all = range(len(backend.options.factories))
+        self.status = EnvStatus(len(self._all))
         self.tickets: dict[int, Ticket] = {}
         self.queues = RowQueues(len(self._all), backend.env_groups)
         self.deadlines = Deadlines(timeout)
         self.numbers = count(1)
         self._backend = backend
-        self._status = status
         self._batches: BatchBuilder | None = None
 
     def open(self, batches: BatchBuilder) -> None:
@@ -343,7 +344,7 @@ class Dispatcher:
     def call_off(self, ticket: Ticket, error: BaseException) -> None:
         """End a ticket after an error in ``submit``, or Ctrl-C inside a step in this thread."""
         if ticket.message.writes_rows and not isinstance(error, AgymError):
-            self._status.mark_unready(ticket.ids, f"was interrupted in {ticket.message.name}")
+            self.status.mark_unready(ticket.ids, f"was interrupted in {ticket.message.name}")
         ticket.finish(error=error)
         self.queues.forget(ticket)
         self.drop(ticket)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from agym.core._system.defer_signals import Uninterrupted
-from agym.core.backends.pool import Inline
 from agym.core.engine.batches.results import StepResult
 from agym.core.engine.calls.collector import Collector
 from agym.core.engine.calls.ticket import Ticket
@@ -23,7 +22,7 @@ from agym.errors import AgymError
 class InlineSteps:
     """Steps all environments through one call of the backend."""
 
-    def __init__(self, backend: Inline, collector: Collector) -> None:
+    def __init__(self, backend: Any, collector: Collector) -> None:
         self._backend = backend
         self._collector = collector
         self._all = range(len(collector.backend.options.factories))

@@ -6,61 +6,19 @@ A sent step names a queue, which its environments enter as they end.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from agym.core.engine.batches.out_target import OutTarget
+from agym.core.engine.batches.ready_queue import ReadyQueue
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Payload
-from agym.core.protocol.messages.failures import EnvLoss, name_envs
+from agym.core.protocol.messages.failures import name_envs
 from agym.core.protocol.messages.operations import Message
 from agym.errors import StepTimeout
 
 # A replacement may take this many deadlines, and at least this many seconds, to be made.
 RECREATE_DEADLINES, RECREATE_SECONDS = 10, 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Receive(Message):
-    """Wait for a batch of sent steps; it never leaves the engine."""
-
-    name: ClassVar[str] = "recv"
-
-
-class ReadyQueue:
-    """The environments whose step was sent and not received.
-
-    Attributes:
-        flying: How many environments still step.
-        ids: The environments that have ended, oldest first.
-        payload: The parts of results that do not fit into their rows.
-        errors: Errors to raise, once each, with the environments of each.
-        losses: The dead workers that were already reported.
-    """
-
-    def __init__(self) -> None:
-        self.flying = 0
-        self.ids: deque[int] = deque()
-        self.payload = Payload()
-        self.errors: deque[tuple[BaseException, tuple[int, ...]]] = deque()
-        self.losses: list[EnvLoss] = []
-
-    @property
-    def left(self) -> int:
-        """How many environments can still be received."""
-        return self.flying + len(self.ids)
-
-    def has(self, count: int) -> bool:
-        """Whether a batch is ready: ``count`` environments, or all that remain, or an error."""
-        return bool(self.errors) or len(self.ids) >= min(count, self.left)
-
-    def take(self, count: int | None) -> tuple[list[int], Payload]:
-        """Take the oldest environments, at most ``count``, with their payload."""
-        number = len(self.ids) if count is None else min(count, len(self.ids))
-        ids = [self.ids.popleft() for _ in range(number)]
-        return ids, self.payload.take(ids)
 
 
 class Ticket:
@@ -173,17 +131,15 @@ class Deadlines:
 
     Attributes:
         timeout: Seconds for one operation, ``None`` for no deadlines.
+        replacement_seconds: How long a replacement may take: making an environment takes longer
+            than a step.
         asides: How many renders for observers are under way, which suspend the caller's deadlines.
     """
 
     def __init__(self, timeout: float | None) -> None:
         self.timeout = timeout
+        self.replacement_seconds = max(RECREATE_SECONDS, RECREATE_DEADLINES * (timeout or 0.0))
         self.asides = 0
-
-    @property
-    def replacement_seconds(self) -> float:
-        """How long a replacement may take: making an environment takes longer than a step."""
-        return max(RECREATE_SECONDS, RECREATE_DEADLINES * (self.timeout or 0.0))
 
     def start(self, ticket: Ticket) -> None:
         """Give a call its deadline."""

@@ -22,14 +22,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from agym.core.backends.port import BackendOptions
-from agym.core.engine.calls.dispatcher import Dispatcher
 from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.fault_policy import FaultPolicy
 from agym.core.engine.opened import EnvRows
 from agym.core.hosts.episode import Episode, Phase
-from agym.core.hosts.states.env_state import Copy, EnvState
-from agym.core.hosts.states.episode_record import Record
+from agym.core.hosts.states.env_state import Copy, EnvState, Record
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Payload
 from agym.core.protocol.messages.operations import Load, Reset, Step
@@ -104,16 +101,10 @@ class Known:
 class Episodes:
     """Follows the episodes, and decides what replacements load and which episodes are retried."""
 
-    def __init__(
-        self,
-        policy: FaultPolicy,
-        options: BackendOptions,
-        dispatcher: Dispatcher,
-        rows: EnvRows,
-    ) -> None:
+    def __init__(self, policy: FaultPolicy, rows: EnvRows) -> None:
+        options = rows.backend.options
         self._known = [Known() for _ in options.factories]
         self._policy = policy
-        self._dispatcher = dispatcher
         self._rows = rows
         self._waits_when_over = options.autoreset is not AutoresetMode.SAME_STEP
 
@@ -210,7 +201,7 @@ class Episodes:
         known = self._known[slot]
         if known.retry is not None:  # the retried episode has not started
             return known.retry
-        ticket = self._dispatcher.queues.owner(slot)
+        ticket = self._rows.dispatcher.queues.owner(slot)
         if ticket is None or not ticket.message.starts or ticket.has_ended(slot):
             return known.next_start or known.start
         if not isinstance(ticket.message, Reset):

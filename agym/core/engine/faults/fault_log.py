@@ -8,15 +8,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from agym.core.backends.port import BackendOptions
-from agym.core.engine.calls.dispatcher import Dispatcher
 from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.capsule import Capsule, write_capsule
 from agym.core.engine.faults.episodes import Episodes, asked_start
 from agym.core.engine.faults.fault_policy import FaultPolicy
 from agym.core.engine.opened import EnvRows
 from agym.core.hosts.episode import name_of
-from agym.core.hosts.states.episode_record import Record
+from agym.core.hosts.states.env_state import Record
 from agym.core.protocol.messages.failures import (
     Failure,
     WorkerDeath,
@@ -44,31 +42,21 @@ class FaultLog:
         notices: Warnings for the caller.
     """
 
-    def __init__(
-        self,
-        policy: FaultPolicy,
-        options: BackendOptions,
-        dispatcher: Dispatcher,
-        rows: EnvRows,
-        episodes: Episodes,
-    ) -> None:
+    def __init__(self, policy: FaultPolicy, rows: EnvRows, episodes: Episodes) -> None:
         """Start without a fault.
 
         Args:
             policy: Decides what is recorded.
-            options: The backend's options.
-            dispatcher: Knows the operation of each environment.
             rows: Read the actions of each environment.
             episodes: Know the episode of each environment.
         """
-        self.counts = [0] * len(options.factories)
+        self._options = rows.backend.options
+        self.counts = [0] * len(self._options.factories)
         self.notices: list[str] = []
         self._policy = policy
         # When the latest warnings were logged, and how many were suppressed since then.
         self._warned: list[float] = []
         self._suppressed = 0
-        self._options = options
-        self._dispatcher = dispatcher
         self._rows = rows
         self._episodes = episodes
 
@@ -164,7 +152,7 @@ class FaultLog:
         known = self._episodes[slot]
         record, complete = known.record, known.actions is not None
         action = step = None
-        ticket = self._dispatcher.queues.owner(slot)
+        ticket = self._rows.dispatcher.queues.owner(slot)
         if ticket is not None and isinstance(ticket.message, Step):
             action = self._rows.action(slot, ticket)
         elif ticket is not None and isinstance(ticket.message, Reset):

@@ -3,10 +3,10 @@
 Recovery filters every completion before the collector accounts for it. Under ``raise`` a fault
 passes through and becomes the caller's error. Under ``restart`` and ``replay`` the worker, or the
 environment that raised, is replaced, and its pending operations are sent again, after a
-``Load``::
+``Replace``::
 
-    death  --> replace_worker --> Load(its envs) --> their pending steps and resets, again
-    raised -->                    Load(that env) --> its step or reset, again
+    death  --> replace_worker --> Replace(its envs) --> their pending steps and resets, again
+    raised -->                    Replace(that env) --> its step or reset, again
 
 A replacement that cuts its episode off starts another episode, with the seed and options of the
 last reset: its next step returns truncated, with the last known observation and no reward, and the
@@ -20,21 +20,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from agym.core.backends.pool import Pool
-from agym.core.engine.calls.dispatcher import Dispatcher
 from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.episodes import Episodes
 from agym.core.engine.faults.fault_log import FaultLog
 from agym.core.engine.faults.fault_policy import BudgetExceeded, FaultPolicy, RestartBudget
 from agym.core.engine.faults.replacements import Replacements
 from agym.core.engine.opened import EnvRows
-from agym.core.engine.status import EnvStatus
 from agym.core.hosts.states.codecs import registered
 from agym.core.hosts.states.env_state import EnvState
 from agym.core.protocol.arguments import Ids, runs
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import EnvLoss, Failure, WorkerDeath, name_envs
-from agym.core.protocol.messages.operations import FAULT, OPEN, CloseEnv, Load, Restart, Save
+from agym.core.protocol.messages.operations import FAULT, OPEN, CloseEnv, Replace, Restart, Save
 from agym.errors import Fault
 
 
@@ -52,27 +49,18 @@ class Recovery:
         on_replace: Called with the index of a worker that is about to be replaced.
     """
 
-    def __init__(
-        self,
-        policy: FaultPolicy,
-        status: EnvStatus,
-        dispatcher: Dispatcher,
-        rows: EnvRows,
-        backend: Pool,
-    ) -> None:
+    def __init__(self, policy: FaultPolicy, rows: EnvRows) -> None:
         self.policy = policy
         self.follows = policy.follow_episodes
-        options = backend.options
-        self.episodes = Episodes(policy, options, dispatcher, rows)
-        self.fault_log = FaultLog(policy, options, dispatcher, rows, self.episodes)
+        self.episodes = Episodes(policy, rows)
+        self.fault_log = FaultLog(policy, rows, self.episodes)
         self.pending: dict[int, Fault] = {}
         self.recovering = Replacements()
-        self.restarts = [0] * len(backend.ranges)
         self.on_replace: Callable[[int], None] = lambda worker: None
-        self._status = status
-        self._dispatcher = dispatcher
         self._rows = rows
-        self._backend = backend
+        self._backend, self._dispatcher = rows.backend, rows.dispatcher
+        self._status = rows.dispatcher.status
+        self.restarts = [0] * len(self._backend.ranges)
         self._budget = RestartBudget(policy.max_restarts, policy.restart_window)
         # Workers that have ended and were not replaced.
         self._dead: set[int] = set()
@@ -98,7 +86,7 @@ class Recovery:
                 ids = self._on_parts_lost(ids, ticket, problems)
             else:
                 self._record_failures(problems, ticket)
-                if ticket.kind is Save and payload is not None:
+                if isinstance(ticket.message, Save) and payload is not None:
                     self.episodes.note_states(payload.values)
                 if ticket.message.writes_rows and not ticket.expired:
                     payload = payload or Payload()
@@ -167,7 +155,7 @@ class Recovery:
         if not self.policy.tolerant:
             self._status.mark_unready(span, "was replaced after a missed deadline")
         states = [self._state(i, innocent=i in innocent) for i in span]
-        load = Load(states, codecs=registered(), fresh=fresh)
+        load = Replace(states, codecs=registered(), fresh=fresh)
         self._dispatcher.start_internal(load, span)
 
     def _state(self, slot: int, *, innocent: bool) -> EnvState:
@@ -197,7 +185,7 @@ class Recovery:
         """Resume environments that were replaced, and handle failed replacements."""
         problems = [] if payload is None else payload.problems
         if any(isinstance(problem, WorkerDeath) for problem in problems):
-            return  # the next replacement sends another ``Load``
+            return  # the next replacement sends another ``Replace``
         bad: set[int] = set()
         for failure in problems:
             if isinstance(failure, Failure) and failure.env_id in ids:
@@ -389,7 +377,7 @@ class Recovery:
 
     # ---------------------------------------------------------------- on request
 
-    def restart(self, ids: Ids) -> list[tuple[range, Load]]:
+    def restart(self, ids: Ids) -> list[tuple[range, Replace]]:
         """Replace environments at the caller's request; return the loads to send to them."""
         dead = self._backend.workers_of(ids) & self._dead
         for loss in map(self._status.lost.get, ids):
@@ -403,7 +391,7 @@ class Recovery:
         self._status.mark_restarted(ids)
         self._forget(ids)
         return [
-            (run, Load([*map(self._lost, run)], fresh=fresh))
+            (run, Replace([*map(self._lost, run)], fresh=fresh))
             for fresh in (True, False)
             for run in runs(tuple(i for i in ids if (self._backend.worker_of(i) in dead) is fresh))
         ]

@@ -5,8 +5,8 @@ the limit, a standby worker makes the same environments and proves how to copy t
 (``hosts/states/``). Once the standby is ready, each environment moves after its next step, and
 waits for no more than these messages::
 
-    step ended --> Save (old worker: returns the state of the environment)
-               --> Load (standby: continues from it) --> the environment's next operation
+    step ended --> Export (old worker: returns the state of the environment)
+               --> Import (standby: continues from it) --> the environment's next operation
     all moved  --> the standby becomes the worker, and the old worker ends
 
 An environment that cannot be copied, or whose proof ended the standby, moves when its episode is
@@ -24,8 +24,6 @@ from typing import Any
 
 from agym.core._system.load import rss_of
 from agym.core.backends.options import Recycle
-from agym.core.backends.pool import Pool
-from agym.core.engine.calls.dispatcher import Dispatcher
 from agym.core.engine.calls.ticket import Ticket
 from agym.core.engine.faults.recovery import Recovery
 from agym.core.engine.opened import EnvRows
@@ -34,7 +32,7 @@ from agym.core.hosts.states.env_state import EnvState
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import Load, Save, Standby
+from agym.core.protocol.messages.operations import Export, Import, Standby
 
 # Read a process's memory at most once in this many seconds.
 MEMORY_SECONDS = 0.25
@@ -58,18 +56,10 @@ class _Move:
 class Recycling:
     """Moves environments from workers to their standby workers."""
 
-    def __init__(
-        self,
-        policy: Recycle,
-        dispatcher: Dispatcher,
-        rows: EnvRows,
-        backend: Pool,
-        recovery: Recovery,
-    ) -> None:
+    def __init__(self, policy: Recycle, rows: EnvRows, recovery: Recovery) -> None:
         self._policy = policy
-        self._dispatcher = dispatcher
         self._rows = rows
-        self._backend = backend
+        self._backend, self._dispatcher = rows.backend, rows.dispatcher
         self._recovery = recovery
         self._episodes: dict[int, int] = {}
         # The move of each worker with a standby.
@@ -102,7 +92,7 @@ class Recycling:
         copied = slot not in move.uncopied
         if copied or over:
             known = move.proofs.get(slot) if copied else None
-            message = Save([plane], registered(), known, leaves=True)
+            message = Export([plane], registered(), known)
             if self._dispatcher.seize(slot, message):
                 self._moving.add(slot)
 
@@ -134,13 +124,13 @@ class Recycling:
             self._on_standby_ready(worker, move, payload)
         elif slot not in self._moving:
             pass
-        elif ticket.kind is Load:
+        elif ticket.kind is Import:
             self._on_loaded(worker, move, slot, payload)
         elif isinstance(state := payload.values.get(slot), EnvState) and not payload.problems:
             # The save has ended and the environment's operations are delayed, so from here on the
             # standby can receive everything: first the state, then the delayed operations.
             self._backend.move(worker, slot)
-            message = Load([state], codecs=registered(), arrives=True)
+            message = Import([state], codecs=registered())
             self._dispatcher.start_internal(message, (slot,))
         else:  # it cannot be copied: the environment stays
             move.uncopied.add(slot)

@@ -12,8 +12,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 from agym.core._system.pickling import dumps_by_value
-from agym.core.hosts.states.ale import draw_ale, put_ale, take_ale
-from agym.core.hosts.states.mujoco import put_mujoco, take_mujoco
+from agym.core.hosts.states.simulators import draw_ale, put_ale, put_mujoco, take_ale, take_mujoco
 from agym.errors import UsageTypeError
 
 

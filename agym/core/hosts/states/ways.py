@@ -32,8 +32,7 @@ from agym.core._system.pickling import dumps_by_value
 from agym.core.hosts.states import by_attributes
 from agym.core.hosts.states.by_attributes import layers
 from agym.core.hosts.states.codecs import registered
-from agym.core.hosts.states.env_state import Copy
-from agym.core.hosts.states.episode_record import Record, note_start, replay
+from agym.core.hosts.states.env_state import Copy, Record, note_start, replay
 
 Envs = Callable[[], Iterable[Any]]
 
@@ -74,11 +73,7 @@ def kind_of(env: Any, factory: Any) -> Any:
 
 
 def copy_env(
-    env: Any,
-    kind: Any,
-    make: Callable[[], Any],
-    used: Envs,
-    record: Record | None = None,
+    env: Any, kind: Any, make: Callable[[], Any], used: Envs, record: Record | None = None
 ) -> Copy | str:
     """Copy an environment by the first way that is exact, or return why there is none.
 
@@ -113,11 +108,7 @@ def copy_attributes(env: Any, proof: Proof) -> Copy | str:
 
 
 def prove(
-    way: Literal["attributes", "actions"],
-    env: Any,
-    kind: Any,
-    make: Callable[[], Any],
-    used: Envs,
+    way: Literal["attributes", "actions"], env: Any, kind: Any, make: Callable[[], Any], used: Envs
 ) -> Proof:
     """Prove a way to copy an environment, unless there is a proof for the same kind."""
     key = way, registered().version, kind, tuple(map(type, layers(env)))

@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -35,23 +36,10 @@ from agym.core.hosts.vector.construction import SeedList, Traits, check_vector, 
 from agym.core.protocol.infos.info_table import FINAL_INFO
 from agym.core.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.core.protocol.infos.vector_infos import VectorInfos, split_info, take_columns
+from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Description, Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import (
-    Call,
-    CloseEnv,
-    GetAttr,
-    GivenAction,
-    InjectFault,
-    Load,
-    Message,
-    Operation,
-    Render,
-    Reset,
-    Save,
-    SetAttr,
-    Step,
-)
+from agym.core.protocol.messages.operations import Operation, Step
 from agym.core.protocol.messages.resets import lasting
 from agym.core.protocol.metrics.gauges import Meter, clock
 from agym.core.protocol.table import Plane, SlotTable
@@ -67,44 +55,39 @@ NO_STATE = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class VectorHost:
     """Runs one vector environment.
 
     Attributes:
-        known_traits: The capabilities of the VectorEnv, once it is made.
+        factories: The first makes the VectorEnv; there is one per environment.
+        first: Id of the first environment.
+        autoreset: Behavior at an episode's end.
+        catch: The exceptions of the VectorEnv that do not end the host.
+        guard: Entered while rows of the table are written.
+        infos: The infos to return: all or none.
+        vector_infos: Return infos in the form of the VectorEnv, if possible.
+        traits: The capabilities of the VectorEnv, once it is made.
     """
 
-    known_traits: Traits | None = None
-    _env: Any = None
+    factories: Sequence[Factory]
+    first: int
+    autoreset: AutoresetMode
+    catch: type[BaseException] = Exception
+    _: KW_ONLY
+    guard: AbstractContextManager[None] = field(default_factory=nullcontext)
+    infos: InfoPolicy = ALL_INFOS
+    vector_infos: bool = False
+    traits: Traits = field(init=False)
+    _env: Any = field(default=None, init=False)
 
-    def __init__(
-        self,
-        factories: Sequence[Factory],
-        first: int,
-        autoreset: AutoresetMode,
-        catch: type[BaseException] = Exception,
-        *,
-        guard: AbstractContextManager[None] | None = None,
-        infos: InfoPolicy = ALL_INFOS,
-        vector_infos: bool = False,
-    ) -> None:
-        """Store the arguments; :class:`~agym.core.hosts.base.Host` describes most of them.
-
-        The first factory makes the VectorEnv. ``guard`` is entered while rows of the table are
-        written. Infos are returned all or not at all; with ``vector_infos`` in the form of the
-        VectorEnv, if possible.
-        """
-        self.first = first
-        self.stop = first + len(factories)
-        self._factories = factories
-        self._catch = catch
-        self._rule = EpisodeRule(autoreset)
-        self._filter = InfoFilter(infos, len(factories))
-        self._episodes = [Episode() for _ in factories]
-        self._autoreset = autoreset
-        self._vector_infos = vector_infos and not infos.active
-        self._guard = guard or nullcontext()
-        self._count = len(factories)
+    def __post_init__(self) -> None:
+        self._count = len(self.factories)
+        self.stop = self.first + self._count
+        self.vector_infos = self.vector_infos and not self.infos.active
+        self._rule = EpisodeRule(self.autoreset)
+        self._filter = InfoFilter(self.infos, self._count)
+        self._episodes = [Episode() for _ in self.factories]
         self._no_infos: Infos = [{}] * self._count  # made once, because there may be a million
         # The infos of the latest rows, for snapshots.
         self._infos = [*self._no_infos]
@@ -128,25 +111,19 @@ class VectorHost:
 
     # ---------------------------------------------------------------- life
 
-    @property
-    def traits(self) -> Traits:
-        """The capabilities of the VectorEnv."""
-        assert self.known_traits is not None
-        return self.known_traits
-
     def make(self) -> tuple[dict[int, Description], list[Failure]]:
         try:
             self._description = self._make()
             return {self.first: self._description}, []
-        except self._catch as exception:
+        except self.catch as exception:
             return {}, [self._failed(exception, "make", self.first, self.stop)]
 
     def _make(self) -> Description:
-        factory: Any = self._factories[0]
-        self._env = factory(num_envs=self._count, first=self.first, mode=self._autoreset)
+        factory: Any = self.factories[0]
+        self._env = factory(num_envs=self._count, first=self.first, mode=self.autoreset)
         check_vector(self._env, self._count)
-        self.known_traits = Traits.of(self._env)
-        reason = self.traits.unsupported_mode(self._autoreset, type(self._env).__name__)
+        self.traits = Traits.of(self._env)
+        reason = self.traits.unsupported_mode(self.autoreset, type(self._env).__name__)
         if reason is not None:
             raise UsageError(reason)
         return describe_vector(self._env)
@@ -167,7 +144,7 @@ class VectorHost:
         try:
             if env is not None:
                 env.close()
-        except self._catch as exception:
+        except self.catch as exception:
             return [self._failed(exception, "close", self.first, self.stop)]
         return []
 
@@ -182,12 +159,13 @@ class VectorHost:
             if isinstance(message, Step):
                 self._step(message)
             else:
-                values = self._handlers[type(message)](self, operation)
+                ids = range(start, stop)
+                values = self._handlers[type(message)](self, message, ids)
                 if values is not None:
-                    for slot in range(start, stop):
+                    for slot in ids:
                         self._payload.values[slot] = values[slot - self.first]
                 self._meter.did(message.name, stop - start, started)
-        except self._catch as error:
+        except self.catch as error:
             action = self._batch(message.parts) if isinstance(message, Step) else None
             name = "reset" if self._resetting else message.name
             if message.writes_rows:  # a VectorEnv does not tell which environment failed
@@ -207,27 +185,26 @@ class VectorHost:
 
     # ---------------------------------------------------------------- calls and attributes
 
-    def _render(self, operation: Operation) -> Sequence[Any]:
+    def _render(self, _: ops.Render, ids: range) -> Sequence[Any]:
         frames = [*render(self._env, self._count, ids=self.traits.renders_ids)]
-        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        chosen = slice(ids.start - self.first, ids.stop - self.first)
         frames[chosen] = map(copy_value, frames[chosen])
         return frames
 
-    def _call(self, operation: Operation) -> Sequence[Any]:
-        return call(self._env, self._count, cast(Call, operation.message))
+    def _call(self, message: ops.Call, ids: range) -> Sequence[Any]:
+        return call(self._env, self._count, message)
 
-    def _get_attr(self, operation: Operation) -> Sequence[Any]:
-        return peek(self._env, self._count, *operation.message.arguments(0))
+    def _get_attr(self, message: ops.GetAttr, ids: range) -> Sequence[Any]:
+        return peek(self._env, self._count, message.attribute)
 
-    def _set_attr(self, operation: Operation) -> Sequence[Any]:
-        message = cast(SetAttr, operation.message)
+    def _set_attr(self, message: ops.SetAttr, ids: range) -> Sequence[Any]:
         return assign(self._env, message.attribute, message.assigned, create=message.create)
 
-    def _close_env(self, operation: Operation) -> None:
+    def _close_env(self, _: ops.CloseEnv, ids: range) -> None:
         self._payload.problems += self.close()  # the only environment of its VectorEnv
 
-    def _inject(self, operation: Operation) -> None:
-        self._injected_faults += operation.message.values or ()
+    def _inject(self, message: ops.InjectFault, ids: range) -> None:
+        self._injected_faults += message.faults
 
     # ---------------------------------------------------------------- step
 
@@ -271,7 +248,7 @@ class VectorHost:
         ``parts`` are the actions without a fixed size.
         """
         layout = self.table.action
-        if parts and type(parts[0]) is GivenAction:
+        if parts and type(parts[0]) is ops.GivenAction:
             return layout.batch([given.action for given in parts], cast=self.traits.compiled)
         blocks = [block[self.first : self.stop] for block in self.table.actions]
         if not self.traits.rule_book:
@@ -289,20 +266,20 @@ class VectorHost:
         if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
             self._reset_env(self._over)
         # Infos stay in vector form if the VectorEnv does everything after an episode's end.
-        vector_form = self._vector_infos and traits.mode is self._autoreset and not replaced.any()
+        vector_form = self.vector_infos and traits.mode is self.autoreset and not replaced.any()
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
         actions = self._batch(step.parts)
         if traits.rule_book:
             self._env.play(actions)
             finals = rows.final[0] if finals_written else None
-            with self._guard:  # only the second half writes
+            with self.guard:  # only the second half writes
                 info: Info = self._env.show_into(
                     rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
                 )
         else:
             result = self._env.step(actions)
             columns, info = check_step(self._layout, result, self._count)
-            with self._guard:
+            with self.guard:
                 write(rows.columns, slice(None), columns)
         ended = rows.terminated | rows.truncated
         resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
@@ -353,7 +330,7 @@ class VectorHost:
             if not (isinstance(batch, np.ndarray) and batch.dtype.hasobject):
                 batch = self._layout.rows(batch, self._count)
             columns = self._columns_of([batch[i] for i in chosen])
-            with self._guard:
+            with self.guard:
                 write(rows.final if self._rule.resets_now else rows.observations, chosen, columns)
             if self._rule.resets_now:
                 finals = {i: self._rows.with_final(final, batch[i]) for i, final in finals.items()}
@@ -364,7 +341,7 @@ class VectorHost:
 
     def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
         """Write kept rows, without reward; return the infos with these environments' emptied."""
-        with self._guard:
+        with self.guard:
             write(rows.columns, repeated, self._kept, repeated)
             rows.rewards[repeated] = 0.0
         return self._with(infos, {i: {} for i in np.flatnonzero(repeated).tolist() if infos})
@@ -373,7 +350,7 @@ class VectorHost:
         """Apply same-step autoreset: reset what the VectorEnv has not, and keep the final rows."""
         by_host = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
         if by_host.any():
-            with self._guard:
+            with self.guard:
                 write(rows.final, by_host, rows.observations, by_host)
             for i in np.flatnonzero(by_host).tolist() if infos else ():
                 self._finals[self.first + i] = infos[i]
@@ -383,15 +360,14 @@ class VectorHost:
 
     # ---------------------------------------------------------------- reset
 
-    def _reset(self, operation: Operation) -> None:
+    def _reset(self, reset: ops.Reset, ids: range) -> None:
         """Reset all environments, or some if the VectorEnv supports that."""
-        reset = cast(Reset, operation.message)
-        chosen = slice(operation.start - self.first, operation.stop - self.first)
+        chosen = slice(ids.start - self.first, ids.stop - self.first)
         mask = np.zeros(self._count, bool)
         mask[chosen] = True
         seeds: list[int | None] = [None] * self._count
         seeds[chosen] = reset.seeds or seeds[chosen]
-        options = options_of_all(reset.options, range(operation.start, operation.stop))
+        options = options_of_all(reset.options, ids)
         for episode, seed in zip(self._episodes[chosen], seeds[chosen], strict=True):
             episode.seed = episode.seed if seed is None else seed
             episode.options = lasting(reset.options)
@@ -419,7 +395,7 @@ class VectorHost:
         # If only some environments are reset, a VectorEnv may return all rows, as Gymnasium's do,
         # or only the rows of these environments.
         source = chosen if count == self._count else np.arange(len(chosen))
-        with self._guard:
+        with self.guard:
             write(rows.observations, chosen, columns, source)
         each = reset_infos or self._no_infos
         pairs = zip(chosen.tolist(), source.tolist(), strict=True)
@@ -469,14 +445,13 @@ class VectorHost:
 
     # ---------------------------------------------------------------- states
 
-    def _save(self, operation: Operation) -> Sequence[EnvState | str]:
+    def _save(self, message: ops.Save, ids: range) -> Sequence[EnvState | str]:
         """Return the states of environments, if the VectorEnv can copy them."""
-        message = cast(Save, operation.message)
         name = type(self._env).__name__
         saved: list[EnvState | str] = [NO_STATE.format(name)] * self._count
         if self._layout.objects or not callable(getattr(self._env, "get_state", None)):
             return saved
-        for slot, plane in zip(range(operation.start, operation.stop), message.planes, strict=True):
+        for slot, plane in zip(ids, message.planes, strict=True):
             i = slot - self.first
             if self._phases[i] == Phase.CUT:
                 saved[i] = CUT_OFF
@@ -489,16 +464,13 @@ class VectorHost:
             saved[i] = EnvState(episode, observation, copy_info(self._infos[i]), flags, copied)
         return saved
 
-    def _load(self, operation: Operation) -> Sequence[str | None] | None:
-        """Continue environments from states; or replace a VectorEnv, which loses its episodes."""
-        message = cast(Load, operation.message)
-        if message.plane is None:
-            self._replace(message)
-            return [""] * self._count
+    def _load(self, message: ops.Load, ids: range) -> None:
+        """Continue environments from states."""
+        assert message.plane is not None
         if not self._started:
             self._reset_env(np.ones(self._count, bool))
         rows = self._plane(message.plane)
-        for slot, state in zip(range(operation.start, operation.stop), message.states, strict=True):
+        for slot, state in zip(ids, message.states, strict=True):
             i, copied = slot - self.first, state.unpacked().copied
             if copied.way != "methods" or not isinstance(copied.data, tuple):
                 raise SnapshotError(OTHER_KIND.format(copied.detail))
@@ -507,7 +479,7 @@ class VectorHost:
             episode = self._rule.restored(state.episode, state.observation, state.flags)
             self._episodes[i] = episode
             self._phases[i], self._numbers[i] = episode.phase, episode.number
-            with self._guard:
+            with self.guard:
                 write(rows.observations, [i], self._columns_of([state.observation]))
                 rows.rewards[i], (rows.terminated[i], rows.truncated[i]) = 0.0, state.flags
             if episode.phase is Phase.HELD:
@@ -516,12 +488,11 @@ class VectorHost:
             (self._infos[i],) = self._filter.running([state.info])
             if self._infos[i]:
                 self._payload.infos[slot] = copy_info(self._infos[i])
-        return None
 
-    def _replace(self, message: Load) -> None:
-        """Make another VectorEnv, unless this one is new; its environments are cut off."""
-        if message.remakes:
-            with suppress(self._catch):
+    def _replace(self, message: ops.Replace, ids: range) -> Sequence[str]:
+        """Make another VectorEnv, unless this one is new; the episodes are lost."""
+        if not message.fresh:
+            with suppress(self.catch):
                 self._env.close()
             mismatch = self._description.mismatch(self._make())
             if mismatch is not None:
@@ -536,17 +507,19 @@ class VectorHost:
                 self._phases[i] = Phase.CUT
                 flags = [np.array([value]) for value in (0.0, False, True)]
                 write(self._rows_to_repeat, [i], [*self._columns_of([lost.observation]), *flags])
+        return [""] * self._count
 
-    _handlers: ClassVar[Mapping[type[Message], Callable[..., Sequence[Any] | None]]] = {
-        Reset: _reset,
-        Render: _render,
-        Call: _call,
-        GetAttr: _get_attr,
-        SetAttr: _set_attr,
-        CloseEnv: _close_env,
-        InjectFault: _inject,
-        Save: _save,
-        Load: _load,
+    _handlers: ClassVar[Mapping[type[ops.Message], Callable[..., Sequence[Any] | None]]] = {
+        ops.Reset: _reset,
+        ops.Render: _render,
+        ops.Call: _call,
+        ops.GetAttr: _get_attr,
+        ops.SetAttr: _set_attr,
+        ops.CloseEnv: _close_env,
+        ops.InjectFault: _inject,
+        ops.Save: _save,
+        ops.Load: _load,
+        ops.Replace: _replace,
     }
 
     # ---------------------------------------------------------------- rows and infos
@@ -581,7 +554,7 @@ class VectorHost:
 
     def _clear(self, rows: Plane, mask: Array) -> None:
         """Write the rewards and flags of resets."""
-        with self._guard:
+        with self.guard:
             rows.rewards[mask], rows.terminated[mask], rows.truncated[mask] = 0.0, False, False
 
     def _with(self, infos: Infos, changed: dict[int, Info]) -> Infos:

@@ -66,6 +66,7 @@ class Schema:
     Attributes:
         id: A hash of the signature, positive, 64 bits.
         keys: The outermost keys, in order.
+        batches: Whether :meth:`batch` can read infos of these keys.
         size: Bytes of a row.
     """
 
@@ -75,7 +76,7 @@ class Schema:
         self.id = int.from_bytes(digest, "little") >> 1 | 1
         self._fields: list[_Field] = []
         self._level = _Level(signature, self._fields)
-        self.keys = self._level.keys
+        self.keys, self.batches = self._level.keys, self._level.batches
         self._struct = struct.Struct("=" + "".join(field.code for field in self._fields))
         self.size = self._struct.size
 
@@ -101,11 +102,6 @@ class Schema:
             columns.append(column.reshape(len(memory), *field.shape))
             at += field.room
         return columns
-
-    @property
-    def batches(self) -> bool:
-        """Whether :meth:`batch` can read infos of these keys."""
-        return self._level.batches
 
     def batch(self, arrays: Sequence[Array], count: int) -> Info:
         """Return infos in vector form, with Gymnasium's dtypes; ``arrays`` become part of it."""

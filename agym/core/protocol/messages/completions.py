@@ -77,13 +77,10 @@ class Completion(NamedTuple):
     payload: Payload | None = None
 
     @property
-    def has_problems(self) -> bool:
-        return self.payload is not None and bool(self.payload.problems)
-
-    @property
     def num_without_problem(self) -> int:
         """Number of environments that have completed it without a problem; 0 if any has one."""
-        return 0 if self.has_problems else self.stop - self.start
+        wrong = self.payload is not None and self.payload.problems
+        return 0 if wrong else self.stop - self.start
 
 
 def join_neighbours(completions: Sequence[Completion]) -> Sequence[Completion]:

@@ -26,6 +26,11 @@ from agym.errors import (
 # Bytes of a pickled exception; a larger exception is sent only as text.
 MAX_PICKLED = 64 * 1024
 
+# The attributes that a failure and its error have in common.
+DETAILS = (
+    "env_id", "env_ids", "operation", "seed", "episode", "step", "action", "error", "capsule",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -90,19 +95,12 @@ class Failure:
         if self.count > 1:
             details = ""  # they differ between the environments
         capsule = f"; run `agym rerun {self.capsule}`" if self.capsule else ""
+        here = self.exception
         failed = EnvError(
             f"{who} {what}{details}{capsule}",
-            env_id=self.env_id,
-            env_ids=self.env_ids,
-            operation=self.operation,
-            seed=self.seed,
-            episode=self.episode,
-            step=self.step,
-            action=self.action,
+            exception=_unpack(self.pickled) if here is None else here,
+            **{name: getattr(self, name) for name in DETAILS},
         )
-        failed.error, failed.capsule = self.error, self.capsule
-        here = self.exception
-        failed.exception = _unpack(self.pickled) if here is None else here
         failed.__cause__ = RemoteTraceback(self.traceback) if here is None else here
         return failed
 
@@ -190,7 +188,7 @@ class WorkerDeath:
             pid=self.pid,
             exitcode=self.exitcode,
             env_ids=self.env_ids,
-            operations=self.operations,
+            operations=dict(self.operations),
             culprit=self.running,
         )
         died.__cause__ = self.cause

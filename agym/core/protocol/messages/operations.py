@@ -82,31 +82,13 @@ class Message:
         per_env: The field that has a value per environment, in order.
     """
 
+    name: ClassVar[str] = ""
+    writes_rows: ClassVar[bool] = False
+    slow: ClassVar[bool] = False
+    moves: ClassVar[bool] = False
+    replaces: ClassVar[bool] = False
+    starts: ClassVar[bool] = False
     per_env: ClassVar[str | None] = None
-
-    @property
-    def name(self) -> str:
-        return ""
-
-    @property
-    def writes_rows(self) -> bool:
-        return False
-
-    @property
-    def slow(self) -> bool:
-        return False
-
-    @property
-    def moves(self) -> bool:
-        return False
-
-    @property
-    def replaces(self) -> bool:
-        return False
-
-    @property
-    def starts(self) -> bool:
-        return False
 
     @property
     def values(self) -> Sequence[Any] | None:
@@ -160,9 +142,9 @@ class Step(Message):
         sent: It was sent, so each environment completes it separately.
     """
 
-    name: ClassVar[str] = "step"
-    writes_rows: ClassVar[bool] = True
-    per_env: ClassVar[str | None] = "parts"
+    name = "step"
+    writes_rows = True
+    per_env = "parts"
 
     plane: int
     parts: list[Any] | None = None
@@ -189,10 +171,9 @@ class Reset(Message):
         options: Options of the reset.
     """
 
-    name: ClassVar[str] = "reset"
-    writes_rows: ClassVar[bool] = True
-    starts: ClassVar[bool] = True
-    per_env: ClassVar[str | None] = "seeds"
+    name = "reset"
+    writes_rows = starts = True
+    per_env = "seeds"
 
     plane: int
     seeds: Sequence[int | None] | None = None
@@ -206,7 +187,7 @@ class Reset(Message):
 class Render(Message):
     """Render; ``shelf`` tells the host which frames the caller has released."""
 
-    name: ClassVar[str] = "render"
+    name = "render"
 
     shelf: Any = None
 
@@ -215,7 +196,7 @@ class Render(Message):
 class Call(Message):
     """Call a method or read an attribute; a function is called with the environment."""
 
-    name: ClassVar[str] = "call"
+    name = "call"
 
     method: Any
     positional: tuple[Any, ...] = ()
@@ -232,7 +213,7 @@ class Call(Message):
 class GetAttr(Message):
     """Read an attribute."""
 
-    name: ClassVar[str] = "get_attr"
+    name = "get_attr"
 
     attribute: str
 
@@ -244,8 +225,8 @@ class GetAttr(Message):
 class SetAttr(Message):
     """Set an attribute to a value per environment; ``create`` allows a new one."""
 
-    name: ClassVar[str] = "set_attr"
-    per_env: ClassVar[str | None] = "assigned"
+    name = "set_attr"
+    per_env = "assigned"
 
     attribute: str
     assigned: list[Any]
@@ -270,81 +251,47 @@ class Save(Message):
         planes: For each environment, the plane of the slot table with its last observation, which
             the dispatcher fills in.
         codecs: The codecs that the caller registered.
-        proof: The proof of how to copy the environment, if it leaves this host.
-        leaves: The environment moves to another host. So nothing is proven here, and between two
-            episodes it is enough to know how the next one starts.
     """
 
-    name: ClassVar[str] = "snapshot"
-    per_env: ClassVar[str | None] = "planes"
+    name = "snapshot"
+    per_env = "planes"
 
     planes: list[int]
     codecs: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Export(Save):
+    """The same for environments that move to another host.
+
+    Nothing is proven here, and between two episodes it is enough to know how the next one starts.
+
+    Attributes:
+        proof: The proof of how to copy the environment, if there is one.
+    """
+
+    slow = moves = True
+
     proof: Any = None
-    leaves: bool = False
-
-    @property
-    def slow(self) -> bool:
-        return self.leaves
-
-    @property
-    def moves(self) -> bool:
-        return self.leaves
 
 
 @dataclass(frozen=True, slots=True)
 class Load(Message):
-    """Continue environments, each from a state, which any host may have saved.
-
-    With a plane, a state replaces the state of the environment, and its row is written. Without,
-    the environment itself is replaced, unless it is fresh: after a fault, on request, or because it
-    comes from another host. Each environment then returns ``None`` if it continues where it was, or
-    else why its episode is lost: ``""`` if the state intends that.
+    """Continue environments, each from a state, which any host may have saved, and write its row.
 
     Attributes:
         states: The states.
-        plane: The plane of the slot table to write; ``None`` to replace environments.
+        plane: The plane of the slot table to write; ``None`` in subclasses, which write no row.
         codecs: The codecs that the caller registered.
-        arrives: The environment comes from another host.
-        fresh: The current environments were just made, and stay.
     """
 
-    per_env: ClassVar[str | None] = "states"
+    name = "restore"
+    writes_rows = starts = True
+    per_env = "states"
 
     states: list[Any]
     plane: int | None = None
     codecs: Any = None
-    arrives: bool = False
-    fresh: bool = False
-
-    @property
-    def remakes(self) -> bool:
-        """Whether the current environments are replaced by new ones."""
-        return self.replaces and not self.fresh
-
-    @property
-    def name(self) -> str:
-        return "make" if self.replaces else "restore"
-
-    @property
-    def writes_rows(self) -> bool:
-        return self.plane is not None
-
-    @property
-    def starts(self) -> bool:
-        return self.plane is not None
-
-    @property
-    def replaces(self) -> bool:
-        return self.plane is None and not self.arrives
-
-    @property
-    def slow(self) -> bool:
-        return self.plane is None
-
-    @property
-    def moves(self) -> bool:
-        return self.arrives
 
     def given(self, first: int) -> Iterator[tuple[str, Any]]:
         each = enumerate(self.states, first)
@@ -353,18 +300,46 @@ class Load(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Import(Load):
+    """Take environments over from another host.
+
+    Each returns ``None`` if it continues where it was, or else why its episode is lost: ``""`` if
+    the state intends that.
+    """
+
+    name = "restore"
+    writes_rows = starts = False
+    slow = moves = True
+
+
+@dataclass(frozen=True, slots=True)
+class Replace(Load):
+    """Make environments again, after a fault or on request; they return the same as ``Import``.
+
+    Attributes:
+        fresh: The current environments were just made, and stay.
+    """
+
+    name = "make"
+    writes_rows = starts = False
+    slow = replaces = True
+
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CloseEnv(Message):
     """Close environments permanently, while others of the host continue."""
 
-    name: ClassVar[str] = "close"
+    name = "close"
 
 
 @dataclass(frozen=True, slots=True)
 class InjectFault(Message):
     """Make the next step of environments fail."""
 
-    name: ClassVar[str] = "inject_fault"
-    per_env: ClassVar[str | None] = "faults"
+    name = "inject_fault"
+    per_env = "faults"
 
     faults: list[Any]
 
@@ -376,7 +351,7 @@ class InjectFault(Message):
 class Make(Message):
     """Make the environments of a worker, with the options of its backend."""
 
-    name: ClassVar[str] = "make"
+    name = "make"
 
     options: Any = None
 
@@ -385,7 +360,7 @@ class Make(Message):
 class Restart(Make):
     """Make the environments again, in place of a worker that has ended."""
 
-    slow: ClassVar[bool] = True
+    slow = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +371,7 @@ class Standby(Make):
         codecs: The codecs that the caller registered; ``None`` to prove nothing.
     """
 
-    moves: ClassVar[bool] = True
+    moves = True
 
     codecs: Any = None
 
@@ -412,7 +387,7 @@ class Attach(Message):
         gauges: Counts to continue from, if the worker does not share the table's memory.
     """
 
-    name: ClassVar[str] = "attach"
+    name = "attach"
 
     num_envs: int
     final: bool
@@ -424,7 +399,7 @@ class Attach(Message):
 class Extend(Message):
     """Use planes that were added to the slot table."""
 
-    name: ClassVar[str] = "extend"
+    name = "extend"
 
     planes: range
 
@@ -433,7 +408,7 @@ class Extend(Message):
 class Shrink(Message):
     """Drop the added planes that start with number ``first``."""
 
-    name: ClassVar[str] = "shrink"
+    name = "shrink"
 
     first: int
 
@@ -442,4 +417,4 @@ class Shrink(Message):
 class Close(Message):
     """Close all environments of a worker, and end it."""
 
-    name: ClassVar[str] = "close"
+    name = "close"

@@ -11,38 +11,31 @@ from tests.support.scripts import run
 DEV = ("-X", "dev")
 
 # Each environment blocks for longer than asyncio's debug mode finds normal.
-SCRIPT = """
-    import time
-    import gymnasium, numpy as np
+ENVS = """
+    import asyncio, time
     import agym
+    from tests.support.envs.coroutine_envs import AsyncTally
+    from tests.support.envs.plain_envs import Tally
 
-    class Plain(gymnasium.Env):
-        observation_space = gymnasium.spaces.Box(0, 9, (3,), np.float32)
-        action_space = gymnasium.spaces.Discrete(3)
-
+    class Plain(Tally):
         def __init__(self):
             time.sleep(0.15)
-
-        def reset(self, *, seed=None, options=None):
-            return np.zeros(3, np.float32), {{"text": "a message"}}
+            super().__init__()
 
         def step(self, action):
             time.sleep(0.15)
-            return np.zeros(3, np.float32), 0.0, False, False, {{}}
+            return *super().step(action)[:4], {{"text": "a message"}}
 
         def fail(self):
             raise ValueError("told to fail")
 
-    class Coroutine(Plain):
-        async def reset(self, *, seed=None, options=None):
-            return super().reset()
-
-        async def step(self, action):
-            return super().step(action)
-
-        async def close(self):
-            pass
-
+    class Coroutine(AsyncTally):
+        def __init__(self):
+            super().__init__(Plain)
+"""
+SCRIPT = (
+    ENVS
+    + """
     def play(envs):
         envs.reset(seed=0)
         envs.step([0, 1])
@@ -54,13 +47,15 @@ SCRIPT = """
 
     with agym.make({env}, 2, {options}) as envs:
         play(envs)
-    with agym.make({env}, 2, timeout=60, on_fault="restart", {options}) as envs:
-        play(envs)
-        envs.restart([0])
-        play(envs)
+    if "serial" not in {options!r}:  # which has no deadline
+        with agym.make({env}, 2, timeout=60, on_fault="restart", {options}) as envs:
+            play(envs)
+            envs.restart([0])
+            play(envs)
     forgotten = agym.make(lambda: {env}(), 2, {options})
     play(forgotten)
 """
+)
 SPAWN = "backend='process', workers=2"
 FORK_SERVER = "backend=agym.backends.Process(start_method='forkserver'), workers=2"
 FORK = "backend=agym.backends.Process(start_method='fork'), workers=2"
@@ -79,28 +74,18 @@ SETUPS = [
 @pytest.mark.full
 @pytest.mark.parametrize(("env", "options"), SETUPS)
 def test_nothing_is_said(env: str, options: str, tmp_path: Path) -> None:
-    script = SCRIPT.format(env=env, options=options)
-    if "serial" in options:  # which has no deadline
-        script = script.replace('timeout=60, on_fault="restart", ', "")
-    assert run(tmp_path, script, 12, DEV) == (0, "", "")
+    assert run(tmp_path, SCRIPT.format(env=env, options=options), 12, DEV) == (0, "", "")
 
 
 @pytest.mark.full
 def test_nothing_is_said_by_what_measures(tmp_path: Path) -> None:
-    script = (
-        SCRIPT.split("    with agym.make")[0].format()
-        + """
-    agym.plan(Plain, 2)
-    agym.plan(lambda: Coroutine(), 2)
-"""
-    )
+    script = ENVS.format() + "    agym.plan(Plain, 2)\n    agym.plan(lambda: Coroutine(), 2)\n"
     assert run(tmp_path, script, 12, DEV) == (0, "", "")
 
 
-USES_LOOP = """
-    import asyncio, agym
-    from tests.support.envs.plain_envs import Tally
-
+USES_LOOP = (
+    ENVS
+    + """
     async def main():
         asyncio.get_running_loop().slow_callback_duration = 60  # on a busy machine
         async with agym.make_async(Tally, 2, {options}) as envs:
@@ -109,6 +94,7 @@ USES_LOOP = """
 
     asyncio.run(main())
 """
+)
 
 
 @pytest.mark.once

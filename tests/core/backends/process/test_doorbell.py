@@ -65,27 +65,20 @@ def bell_has_come(channel: Channel) -> bool:
             return False
 
 
-def test_nobody_rings_for_somebody_awake(parties: Parties) -> None:
-    parties.ours.publish(COUNTER, 1)
-    assert parties.theirs.read(COUNTER) == 1
+def test_a_bell_is_rung_only_for_a_sleeper(parties: Parties) -> None:
+    ours, theirs = parties.ours, parties.theirs
+    ours.publish(COUNTER, 1)
+    assert theirs.read(COUNTER) == 1
     assert not bell_has_come(parties.channels[1])
-
-
-def test_a_sleeper_is_woken(parties: Parties) -> None:
-    parties.theirs.park()
-    parties.ours.publish(COUNTER, 1)
+    theirs.park()
+    ours.publish(COUNTER, 2)
     assert bell_has_come(parties.channels[1])
     parties.channels[1].drain()
-    parties.theirs.unpark()
-    parties.ours.publish(COUNTER, 2)
+    theirs.unpark()
+    ours.park()  # a word of its own
+    ours.publish(COUNTER, 3)
     assert not bell_has_come(parties.channels[1])
-
-
-def test_each_has_a_word_of_its_own(parties: Parties) -> None:
-    parties.ours.park()
-    parties.ours.publish(COUNTER, 1)
-    assert not bell_has_come(parties.channels[1])
-    parties.theirs.publish(ANSWER, 1)
+    theirs.publish(ANSWER, 1)
     assert bell_has_come(parties.channels[0])
 
 
@@ -115,22 +108,10 @@ def test_no_bell_is_lost(parties: Parties) -> None:
     assert list(parties.words[:1]) == [rounds]
 
 
-def test_watching_sees_what_comes() -> None:
+def test_spinning_sees_what_comes_and_has_a_limit() -> None:
     looks = iter([False, False, True])
     assert SpinPolicy().spin(lambda: next(looks), 10.0)  # however rarely this process runs
-
-
-def test_watching_has_a_limit() -> None:
     assert not SpinPolicy().spin(lambda: False)
-
-
-def test_a_longer_limit_is_worth_longer_waits() -> None:
-    policy = SpinPolicy(WATCH_SECONDS)
-    for _ in range(50):
-        wait(policy, 2 * SPIN_SECONDS)
-    assert policy.worth_spinning(time.perf_counter())
-    policy.limit = SPIN_SECONDS
-    assert not policy.worth_spinning(time.perf_counter())
 
 
 def test_only_callers_without_a_loop_watch_for_long() -> None:
@@ -144,39 +125,19 @@ def test_only_callers_without_a_loop_watch_for_long() -> None:
     assert asyncio.run(main()) == SPIN_SECONDS
 
 
-def test_long_waits_are_not_watched_and_short_ones_are_again() -> None:
-    policy = SpinPolicy()
-    for _ in range(50):
-        wait(policy, 1.0, slept=True)
-    looks: list[bool] = []
-
-    def look() -> bool:
-        looks.append(True)
-        return len(looks) > 1  # not there at the first look
-
-    assert not policy.spin(look)
-    assert len(looks) <= 1
-    for _ in range(50):
-        wait(policy, SPIN_SECONDS / 10)
-    looks.clear()
-    assert policy.spin(look, 10.0)  # however rarely this process runs
-
-
-def pauses(policy: SpinPolicy, clock: list[float], between: float, well: int) -> list[float]:
-    """Be late 20 times; return the pauses that follow.
-
-    Before each, some seconds pass, with a number of waits that go well.
-    """
-    found = []
-    for _ in range(20):
-        now = clock[0] = max(clock[0], policy.crowded_until) + between
-        assert policy.worth_spinning(now)
-        for _ in range(well):
-            wait(policy, LATE_SECONDS, until=now)
-        wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS, until=now)
-        found.append(policy.crowded_until - now)
-        assert not policy.worth_spinning(now)
-    return found
+def test_waits_longer_than_the_limit_are_not_watched_and_short_ones_are_again() -> None:
+    policy, now = SpinPolicy(WATCH_SECONDS), time.perf_counter()
+    for seconds, slept, limit, worth in (
+        (2 * SPIN_SECONDS, False, WATCH_SECONDS, True),
+        (2 * SPIN_SECONDS, False, SPIN_SECONDS, False),
+        (1.0, True, WATCH_SECONDS, False),
+        (SPIN_SECONDS / 10, False, SPIN_SECONDS, True),
+    ):
+        policy.limit = limit
+        for _ in range(50):
+            wait(policy, seconds, slept=slept)
+        assert policy.worth_spinning(now) is worth
+        assert policy.spin(lambda: True) is worth
 
 
 def wait(
@@ -193,37 +154,45 @@ def wait(
     policy.learn()
 
 
-def test_who_is_late_sleeps_for_longer_each_time() -> None:
-    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=10.0, well=20)
-    assert found[0] == pytest.approx(FIRST_PAUSE_SECONDS)
-    assert found == pytest.approx(sorted(found))
-    assert found[-1] == pytest.approx(MAX_PAUSE_SECONDS)
+@pytest.mark.parametrize(
+    ("between", "well", "last"),
+    [
+        (10.0, 20, MAX_PAUSE_SECONDS),
+        (0.3, round(2 * CALM_SECONDS / LATE_SECONDS), FIRST_PAUSE_SECONDS),
+    ],
+)
+def test_pauses_grow_unless_many_waits_go_well_between_them(
+    between: float, well: int, last: float
+) -> None:
+    policy, now, pauses = SpinPolicy(WATCH_SECONDS), 100.0, []
+    for _ in range(20):
+        now = max(now, policy.crowded_until) + between
+        assert policy.worth_spinning(now)
+        for _ in range(well):
+            wait(policy, LATE_SECONDS, until=now)
+        wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS, until=now)
+        pauses.append(policy.crowded_until - now)
+        assert not policy.worth_spinning(now)
+    assert pauses == pytest.approx(sorted(pauses))
+    assert (pauses[0], pauses[-1]) == pytest.approx((FIRST_PAUSE_SECONDS, last))
 
 
-def test_who_is_late_once_in_a_while_does_not() -> None:
-    enough = round(2 * CALM_SECONDS / LATE_SECONDS)
-    found = pauses(SpinPolicy(WATCH_SECONDS), [100.0], between=0.3, well=enough)
-    assert found == pytest.approx([FIRST_PAUSE_SECONDS] * 20)
-
-
-def test_short_delays_and_those_of_sleepers_do_not_count() -> None:
-    policy = SpinPolicy()
-    wait(policy, SPIN_SECONDS / 2, late=0.4 * LATE_SECONDS)
-    wait(policy, 11 * LATE_SECONDS, slept=True, late=10 * LATE_SECONDS)
-    assert policy.crowded_until == 0.0
-
-
-def test_what_was_due_before_the_wait_does_not_count() -> None:
-    policy = SpinPolicy()
-    wait(policy, 3 * LATE_SECONDS, late=4 * LATE_SECONDS)
-    assert policy.crowded_until == 0.0
-
-
-def test_a_wait_counts_once() -> None:
-    policy = SpinPolicy()
-    wait(policy, 3 * LATE_SECONDS, late=2 * LATE_SECONDS)
+@pytest.mark.parametrize(
+    ("seconds", "late", "slept", "counts"),
+    [
+        (3, 2, False, True),
+        (3, 0.4, False, False),  # it was hardly late
+        (11, 10, True, False),  # a sleeper is woken late without others, too
+        (3, 4, False, False),  # it was due before the wait
+    ],
+)
+def test_late_ends_of_spinning_count_once(
+    seconds: float, late: float, slept: bool, counts: bool
+) -> None:
+    policy = SpinPolicy(WATCH_SECONDS)
+    wait(policy, seconds * LATE_SECONDS, late=late * LATE_SECONDS, slept=slept)
     crowded_until = policy.crowded_until
-    assert crowded_until > 0.0
+    assert (crowded_until > 0.0) is counts
     policy.learn()
     assert policy.crowded_until == crowded_until
 

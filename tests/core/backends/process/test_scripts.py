@@ -1,4 +1,4 @@
-"""Worker processes as a user's script sees them: guards, forgotten closes, signals at any moment.
+"""Scripts with worker processes: a system that lacks what they need, and signals at any moment.
 
 How scripts end is in ``core/engine/faults/test_script_ends.py``.
 """
@@ -10,44 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripts import run
-
-METHODS = ("spawn", "forkserver", "fork")
-each_method = pytest.mark.parametrize("method", METHODS)
-
-# An environment of the script's own, registered in it, and no guard anywhere.
-UNGUARDED = """
-    import gymnasium, numpy as np
-    import agym
-
-    print("the script runs")
-
-    class Mine(gymnasium.Env):
-        observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
-        action_space = gymnasium.spaces.Discrete(2)
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return np.zeros(1, np.float32), {{"scale": SCALE}}
-
-        def step(self, action):
-            return np.full(1, action, np.float32), SCALE, False, False, {{}}
-
-    SCALE = 3.0
-    gymnasium.register("Mine-v0", entry_point=Mine)
-    for env in ("Mine-v0", Mine, lambda: Mine(), [Mine, Mine, Mine]):
-        backend = agym.backends.Process(start_method="{method}")
-        with agym.make(env, 3, backend=backend, workers=2) as envs:
-            print(envs.reset().infos[2]["scale"], envs.step([0, 1, 1]).rewards)
-"""
-
-
-@pytest.mark.full
-@each_method
-def test_no_guard_is_needed(method: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, UNGUARDED.format(method=method))
-    assert (code, err) == (0, "")
-    assert out.splitlines() == ["the script runs"] + ["3.0 [3.0, 3.0, 3.0]"] * 4
-
 
 SCARCE = """
     import os, resource
@@ -79,54 +41,6 @@ def test_what_the_system_lacks_is_said_with_the_remedy(
     assert out.count("\n") == 1
 
 
-FORGETFUL = """
-    from functools import partial
-    import agym
-    from tests.support.envs.plain_envs import Counted
-
-    factory = partial(Counted, "log")
-    envs = agym.make(factory, 3, backend=agym.backends.Process(start_method="{method}"), workers=2)
-    envs.reset()
-    print("done", flush=True)
-    {end}
-"""
-
-
-@pytest.mark.once
-@each_method
-@pytest.mark.parametrize("end", ["", "raise SystemExit(7)", "1 / 0"])
-def test_a_script_that_forgets_to_close(method: str, end: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, FORGETFUL.format(method=method, end=end))
-    assert out == "done\n"
-    assert code == {"": 0, "raise SystemExit(7)": 7, "1 / 0": 1}[end]
-    assert err.count("Traceback") == (end == "1 / 0"), err
-    # The workers ended by themselves: nobody had to wait for them and end them by force.
-    assert (tmp_path / "log").read_text().count("closed") == 3
-
-
-@pytest.mark.full
-def test_an_async_script_that_forgets_to_close(tmp_path: Path) -> None:
-    code, out, err = run(
-        tmp_path,
-        """
-        import asyncio
-        from functools import partial
-        import agym
-        from tests.support.envs.plain_envs import Counted
-
-        async def main():
-            envs = await agym.make_async(partial(Counted, "log"), 3, backend="process", workers=2)
-            await envs.reset()
-            envs.step([0, 0, 0])
-            print("done")
-
-        asyncio.run(main())
-        """,
-    )
-    assert (code, out, err) == (0, "done\n", "")
-    assert (tmp_path / "log").read_text().count("closed") == 3
-
-
 INTERRUPTED = """
     import os, random, signal, threading
     from functools import partial
@@ -137,7 +51,7 @@ INTERRUPTED = """
         os.kill(os.getpid(), signal.{signal})
 
     signal.signal(signal.{signal}, signal.default_int_handler)
-    with agym.make(partial(Tally, length=10**9), 4, {setup}) as envs:
+    with agym.make(partial(Tally, length=10**9), 4, backend="process", workers=2) as envs:
         for _ in range(300):
             envs.reset()
             k = 0
@@ -156,10 +70,7 @@ INTERRUPTED = """
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    "setup", ['backend="serial"', 'backend="process", workers=2'], ids=["serial", "process"]
-)
 @pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGALRM"])
-def test_signals_at_any_moment_do_no_harm(setup: str, signal: str, tmp_path: Path) -> None:
-    code, out, err = run(tmp_path, INTERRUPTED.format(setup=setup, signal=signal))
+def test_signals_at_any_moment_do_no_harm(signal: str, tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, INTERRUPTED.format(signal=signal))
     assert (code, out, err) == (0, "fine\n", "")

@@ -56,6 +56,13 @@ def cluster() -> Iterator[Cluster]:
         nodes.shutdown()
 
 
+@pytest.fixture
+def folder(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a script, which finds the cluster in its environment."""
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    return tmp_path
+
+
 @pytest.hookimpl(tryfirst=True)  # before the core is selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All in one process, where tests run in several: they share the cluster."""

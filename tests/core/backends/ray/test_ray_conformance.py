@@ -19,6 +19,7 @@ ABOUT_HOSTS = (
     "an_environment_that_raises_spoils_no_other",
     "a_fault_ends_one_episode",
     "a_restored_environment_continues_exactly",
+    "an_environment_that_raises_in_close_is_reported",
 )
 
 

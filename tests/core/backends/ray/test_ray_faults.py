@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +16,6 @@ from agym.testing import assert_same
 from tests.core.backends.ray.conftest import NODE
 from tests.support.backends import with_own
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.gated_envs import Gated
-from tests.support.envs.plain_envs import Probe
-from tests.support.patience import deadline
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -73,46 +68,6 @@ def test_what_fails_on_the_loop_of_an_actor_ends_the_actor() -> None:
         envs.step([0, 0])
 
 
-@pytest.mark.parametrize("workers_per_node", [None, 2])
-def test_rows_of_a_dead_actor_are_truncated_and_no_other(workers_per_node: int | None) -> None:
-    options = {**with_own(OPTIONS, workers_per_node=workers_per_node), "workers": 2}
-    with (
-        agym.make("CartPole-v1", 4, on_fault="restart", **options) as envs,
-        agym.make("CartPole-v1", 4, **{**OPTIONS, "backend": "serial"}) as same,
-    ):
-        assert_same(envs.reset(seed=0), same.reset(seed=0))
-        for _ in range(5):
-            before = envs.step([0, 1, 0, 1])
-            assert_same(before, same.step([0, 1, 0, 1]))
-        killed(envs, 1)
-        told = []
-        for _ in range(3):
-            ours, theirs = envs.step([1, 0, 1, 0]), same.step([1, 0, 1, 0])
-            for one, other in zip(ours[:4], theirs[:4], strict=True):
-                assert_same(one[:2], other[:2])
-            told.append(ours)
-        ours = next(batch for batch in told if batch.truncated.any())
-        assert ours.truncated.tolist() == [False, False, True, True]
-        assert ours.rewards[2:].tolist() == [0.0, 0.0]
-        faults = [info.get("fault") for info in ours.infos]
-        assert faults[:2] == [None, None]
-        assert [fault.kind for fault in faults[2:]] == ["died", "died"]
-
-
-def test_a_worker_process_that_dies_takes_its_actor_along() -> None:
-    options = {**with_own(OPTIONS, workers_per_node=2), "workers": 2, "on_fault": "replay"}
-    with agym.make(Probe, 8, **options) as envs:
-        envs.reset(seed=0)
-        envs.step([0] * 8)
-        pid = envs.call("pid")[3]
-        os.kill(pid, signal.SIGKILL)
-        while not (batch := envs.step([0] * 8)).truncated.any():
-            pass
-        assert batch.truncated.tolist() == [False, False, True, True] + [False] * 4
-        assert f"worker process {pid}" in batch.infos[3]["fault"].error
-        assert batch.observations[0, 1] == envs.get_attr("now")[0]  # it is where it was
-
-
 def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Cluster) -> None:
     """Each node has room for one; nothing is made up while there is none for both."""
     special = {**NODE, "resources": {"special": 1}}
@@ -151,14 +106,3 @@ def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Clus
     finally:
         for node in nodes:
             cluster.remove_node(node)
-
-
-def test_a_missed_deadline_ends_the_actor(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    options = {**OPTIONS, "workers": 2, "timeout": deadline(0.7), "on_fault": "restart"}
-    with agym.make(partial(Gated, str(gate)), 4, **options) as envs:
-        envs.reset(seed=0)
-        batch = envs.step([0, 0, 1, 0])
-        assert batch.truncated.tolist() == [False, False, True, True]
-        assert "missed the deadline" in batch.infos[2]["fault"].error

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -21,24 +18,25 @@ from gymnasium import spaces
 
 import agym
 from agym.backends import Ray
+from tests.support.envs.looping_envs import KeepsLoop, Looping, WantsLoop
 from tests.support.envs.plain_envs import Probe, Tally
 from tests.support.patience import patience
+from tests.support.scripts import run, start
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
+LOOPING = [Looping, partial(Looping, "own"), KeepsLoop]
 ray = pytest.importorskip("ray", reason="the extra `ray`")
-ROOT = Path(__file__).parents[4]
 
 WAITS = """
 import sys
 import agym
-sys.path.insert(0, {root!r})
 from tests.support.envs.plain_envs import Probe
-backend = agym.backends.Ray(address={address!r}, workers_per_node=2)
+backend = agym.backends.Ray(workers_per_node=2)
 envs = agym.make(Probe, 4, backend=backend, workers=2)
 envs.reset(seed=0)
-print(*{{*envs.call("pid")}}, *{{w.pid for w in envs.stats().workers}}, flush=True)
+print(*{*envs.call("pid")}, *{w.pid for w in envs.stats().workers}, flush=True)
 sys.stdin.read()
 """
 
@@ -91,32 +89,8 @@ assert ray.is_initialized()  # a connection of the caller's own
 """
 
 
-def script(text: str, **environ: str) -> subprocess.Popen[str]:
-    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", text],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**kept, "PYTHONPATH": str(ROOT), **environ},
-    )
-
-
-def told(driver: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """How a script ended, and what it printed."""
-    with driver:
-        try:
-            out, err = driver.communicate(timeout=patience(6))
-        finally:
-            driver.kill()
-    return driver.returncode, out, err
-
-
-def test_actors_and_their_workers_end_with_a_driver_that_was_killed(cluster: Cluster) -> None:
-    driver = script(WAITS.format(root=str(ROOT), address=cluster.address))
-    with driver:
+def test_actors_and_their_workers_end_with_a_driver_that_was_killed(folder: Path) -> None:
+    with start(folder, WAITS) as driver:
         assert driver.stdout is not None
         pids = [int(pid) for pid in driver.stdout.readline().split()]
         assert len(pids) == 6
@@ -126,17 +100,14 @@ def test_actors_and_their_workers_end_with_a_driver_that_was_killed(cluster: Clu
     assert not left
 
 
-def test_what_was_started_is_ended_and_nothing_is_printed() -> None:
-    assert told(script(STARTS)) == (0, "", "")
+@pytest.mark.parametrize("code", [STARTS, JOINS, LEAVES], ids=["starts", "joins", "leaves"])
+def test_a_script_and_its_cluster(code: str, folder: Path) -> None:
+    """What it started is ended, and nothing is printed.
 
-
-def test_a_script_joins_the_cluster_of_its_environment(cluster: Cluster) -> None:
-    """As under ``ray job submit``; and what only its ``__main__`` has goes by value."""
-    assert told(script(JOINS, RAY_ADDRESS=cluster.address)) == (0, "", "")
-
-
-def test_a_caller_who_leaves_the_cluster_is_told(cluster: Cluster) -> None:
-    assert told(script(LEAVES, RAY_ADDRESS=cluster.address)) == (0, "", "")
+    It joins the cluster of its environment, as under ``ray job submit``, and what only its
+    ``__main__`` has goes by value. If it leaves the cluster, it is told so.
+    """
+    assert run(folder, code, seconds=10) == (0, "", "")
 
 
 class Keeps(Tally):
@@ -159,32 +130,6 @@ def test_what_environments_are_given_is_theirs(pool: int | None, cluster: Cluste
         first, second = envs.get_attr("kept")
         assert (first == 1).all()
         assert (second == 2).all()
-
-
-class ClosesOneByOne(Tally):
-    """Is closed a while after the one before it, and leaves a file."""
-
-    def __init__(self, folder: Path, i: int) -> None:
-        super().__init__()
-        self._file = folder / str(i)
-        self._seconds = 0.3 * i
-
-    def close(self) -> None:
-        time.sleep(self._seconds)
-        self._file.touch()
-        raise ValueError("once more")
-
-
-def test_all_worker_processes_of_an_actor_close_their_environments(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    makers = [partial(ClosesOneByOne, tmp_path, i) for i in range(3)]
-    envs = agym.make(makers, backend=Ray(workers_per_node=3), workers=1)
-    envs.reset()
-    with pytest.raises(agym.AgymError, match="once more") as caught:
-        envs.close()
-    assert [*caught.value.env_ids] == [0, 1, 2]
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["0", "1", "2"]
 
 
 def test_what_cannot_be_sent_leaves_nothing_half_done(cluster: Cluster) -> None:
@@ -258,6 +203,40 @@ def test_actors_that_wait_for_room_are_warned_of(cluster: Cluster) -> None:
         await envs.aclose()
 
     asyncio.run(main())
+
+
+class Costs(Tally):
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return *rest, {**info, "cost": 0.5}
+
+
+def test_costs_of_actors_are_summed(cluster: Cluster) -> None:
+    """Actors report them now and then."""
+    with agym.make(Costs, 4, backend="ray", workers=2, autoreset="next_step") as envs:
+        envs.reset()
+        steps = 0
+        while not envs.stats().cost:
+            envs.step([1] * 4)
+            steps += 1
+        assert 0 < envs.stats().cost <= 4 * 0.5 * steps
+
+
+@pytest.mark.parametrize("workers_per_node", [None, 2])
+@pytest.mark.parametrize("env", [*LOOPING, WantsLoop, lambda: WantsLoop()])
+def test_environments_may_use_asyncio(
+    cluster: Cluster, env: Any, workers_per_node: int | None
+) -> None:
+    """In an actor as anywhere."""
+
+    def play(env: Any, **options: Any) -> list[Any]:
+        with agym.make(env, 3, autoreset="next_step", **options) as envs:
+            observations = [envs.reset().observations, *(envs.step([1] * 3)[0] for _ in range(5))]
+            assert len(envs.render()) == 3
+            return [np.stack(each).tolist() for each in observations]
+
+    ours = play(env, backend=Ray(workers_per_node=workers_per_node), workers=2)
+    assert ours == play(Tally, backend="serial")
 
 
 def used(cluster: Cluster) -> int:

@@ -3,137 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.core.backends.process.test_classes_by_value import check_paths
+from tests.core.backends.process.test_imports_that_make import script
+from tests.core.backends.process.test_registry_in_workers import check
 from tests.support.scripts import run
 
-if TYPE_CHECKING:
-    from ray.cluster_utils import Cluster
+each_backend = pytest.mark.parametrize(
+    "backend", ["agym.backends.Ray()", "agym.backends.Ray(workers_per_node=2)"]
+)
 
 
-ENVS = """
-    import gymnasium as gym
-    import agym
-
-    class Mine(gym.Env):
-        observation_space = gym.spaces.Discrete(100)
-        action_space = gym.spaces.Discrete(2)
-
-        def __init__(self, sides=77):
-            self.sides = sides
-
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            return self.sides, {}
-
-        def step(self, action):
-            return self.sides, 0.0, False, False, {}
-
-    class Plus(gym.ObservationWrapper, gym.utils.RecordConstructorArgs):
-        def __init__(self, env, by):
-            gym.utils.RecordConstructorArgs.__init__(self, by=by)
-            gym.ObservationWrapper.__init__(self, env)
-            self.by = by
-
-        def observation(self, observation):
-            return observation + self.by
-"""
-
-pools = pytest.mark.parametrize("workers_per_node", [None, 2])
+@each_backend
+@pytest.mark.parametrize(
+    "name",
+    ["ids that a factory makes", "what cannot be sent concerns only those that make it"],
+)
+def test_actors_know_the_registry(name: str, backend: str, folder: Path) -> None:
+    check(name, backend, folder)
 
 
-@pytest.fixture
-def folder(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    return tmp_path
+@each_backend
+def test_actors_know_modules_by_their_path(backend: str, folder: Path) -> None:
+    check_paths(folder, backend)
 
 
-@pools
-def test_the_registry_and_what_cannot_be_imported(
-    workers_per_node: int | None, folder: Path
-) -> None:
-    (folder / "plugin").mkdir()
-    (folder / "plugin/plugin.py").write_text("from envs import Mine\nclass Other(Mine): ...\n")
-    (folder / "envs.py").write_text("\n".join(line[4:] for line in ENVS.splitlines()))
-    script = (
-        ENVS
-        + """
-    import importlib.util, sys
-
-    spec = importlib.util.spec_from_file_location("other", "plugin/plugin.py")
-    other = sys.modules["other"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(other)
-
-    wrapper = gym.envs.registration.WrapperSpec("Plus", "__main__:Plus", {"by": 5})
-    gym.register("Class-v0", Mine)
-    gym.register("String-v0", "__main__:Mine", kwargs={"sides": 6})
-    gym.register("Lambda-v0", lambda: Mine(7))
-    gym.register("Other-v0", other.Other, kwargs={"sides": 8})
-    gym.register("Wrapped-v0", Mine, additional_wrappers=(wrapper,))
-    gym.register("Locked-v0", lambda lock=__import__("threading").Lock(): Mine())
-    ids = {"Class-v0": 77, "String-v0": 6, "Lambda-v0": 7, "Other-v0": 8, "Wrapped-v0": 82}
-
-    options = {"backend": agym.backends.Ray(workers_per_node=PER_NODE), "workers": 2}
-    makers = [lambda i=env_id: gym.make(i) for env_id in ids]
-    with agym.make([*makers, lambda: other.Other(9)], **options) as envs:
-        print(*map(int, envs.reset().observations))
-    with agym.make("Wrapped-v0", 2, **options) as envs:
-        print(*map(int, envs.reset().observations))
-    try:
-        agym.make(lambda: gym.make("Locked-v0"), 2, **options)
-    except agym.UsageError as error:
-        assert "'Locked-v0' cannot be made in a worker" in str(error), error
-    else:
-        raise AssertionError
-    """.replace("PER_NODE", str(workers_per_node))
-    )
-    code, out, err = run(folder, script, seconds=10)
-    assert (code, out, err) == (0, "77 6 7 8 82 9\n82 82\n", ""), err
-
-
-@pools
-def test_an_actor_that_imports_cannot_start_others(
-    workers_per_node: int | None, folder: Path
-) -> None:
-    module = (
-        ENVS
-        + f"""
-    import os
-
-    with open({str(folder / "imports")!r}, "a") as file:
-        file.write("once\\n")
-    backend = agym.backends.Ray(workers_per_node={workers_per_node})
-    envs = agym.make(Mine, 4, backend=backend, workers=2)
-    """
-    )
-    (folder / "mine.py").write_text("\n".join(line[4:] for line in module.splitlines()))
-    code, out, err = run(folder, "import mine", seconds=10)
-    assert (code, out) == (1, ""), err
+@each_backend
+def test_an_actor_that_imports_cannot_start_others(backend: str, folder: Path) -> None:
+    code, _, err, imports = script(folder, "agym.make(Mine, 4, **options)", backend)
+    assert (code, imports) == (1, 3), err
     assert "makes environments while it is imported" in err
-    assert (folder / "imports").read_text().count("once") == 3
 
 
-@pools
-def test_what_an_actor_cannot_read_is_an_error_of_making(
-    workers_per_node: int | None, folder: Path
-) -> None:
-    script = """
+@each_backend
+def test_what_an_actor_cannot_read_is_an_error_of_making(backend: str, folder: Path) -> None:
+    code = """
     import agym
-    from tests.support.envs.plain_envs import Tally
+    from tests.support.envs.plain_envs import Dice
 
     class Bad:
         def __reduce__(self):
             return int, ("none",)
 
-    def make(bad=Bad()):
-        return Tally()
-
-    options = {"backend": agym.backends.Ray(workers_per_node=PER_NODE), "workers": 2}
     try:
-        agym.make(make, 2, **options)
+        agym.make(lambda bad=Bad(): Dice(), 2, backend=BACKEND, workers=2)
     except agym.EnvError as error:
         print(error.operation, "invalid literal" in str(error))
-    """.replace("PER_NODE", str(workers_per_node))
-    assert run(folder, script, seconds=10) == (0, "make True\n", "")
+    """
+    assert run(folder, code.replace("BACKEND", backend), 10) == (0, "make True\n", "")

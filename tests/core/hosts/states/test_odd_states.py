@@ -135,17 +135,31 @@ class Simulator:
 
 
 class Lazy(Base):
-    """Has a simulator after its first reset."""
-
-    simulator: Simulator | None = None
+    """Has a simulator after its first reset, and mentions it twice."""
 
     def begin(self) -> None:
         self.simulator = Simulator()
+        self.alias = [self.simulator]
 
     def move(self, action: Any) -> None:
-        assert self.simulator is not None
         self.simulator.at += action
-        self.place += self.simulator.at
+        self.place += self.alias[0].at
+
+
+class Slots(Base):
+    """Has state in slots, one of which is private, and one empty at first."""
+
+    __slots__ = ("__secret", "hidden", "late")
+
+    def begin(self) -> None:
+        self.hidden, self.__secret = 0, [0]
+
+    def move(self, action: Any) -> None:
+        self.hidden += action
+        self.__secret[0] += self.hidden
+        if self.hidden == 7:
+            self.late = self.np_random.random()
+        self.place += self.hidden + self.__secret[0] + getattr(self, "late", 0)
 
 
 class NoEnv(Base):
@@ -162,7 +176,7 @@ class NoEnv(Base):
 
 KINDS = [
     Method, Class, Callbacks, Drawing, Views, partial(Views, order="F"),
-    partial(Views, pickled=True), Bits, Lazy, NoEnv,
+    partial(Views, pickled=True), Bits, Lazy, NoEnv, Slots,
 ]  # fmt: skip
 
 
@@ -180,10 +194,14 @@ def test_a_copy_goes_on_as_its_original(make: Any, when: int, fresh: bool) -> No
     if not fresh:
         other.reset(seed=8)
         other.step(1)
+    other.late = 5
     by_attributes.put(other, by_attributes.take(env))
+    assert hasattr(other, "late") == hasattr(env, "late")
     for k in range(20):
         assert_same(env.step(k % 2), other.step(k % 2))
-    assert not isinstance(copy_env(env, kind_of(env, make), make, lambda: [env]), str)
+    way, detail, _ = copy_env(env, kind_of(env, make), make, lambda: [env])
+    assert way == "attributes"
+    assert detail.startswith("the state of Simulator and ") == (make is Lazy)
 
 
 class Made(Base):
@@ -212,36 +230,35 @@ def test_a_proof_is_for_environments_that_are_made_alike() -> None:
         )
 
 
-def test_other_layers_are_refused_before_anything_is_changed() -> None:
-    def limited() -> Any:
-        return gymnasium.wrappers.TimeLimit(
-            gymnasium.wrappers.TransformReward(Method(), lambda reward: reward), 100
-        )
-
-    def rewarded() -> Any:
-        return gymnasium.wrappers.TransformReward(
-            gymnasium.wrappers.TimeLimit(Method(), 100), lambda reward: 5 * reward
-        )
-
-    with agym.make(limited, 1) as one, agym.make(rewarded, 1) as other:
-        one.reset(seed=1)
-        other.reset(seed=2)
-        with pytest.raises(
-            agym.SnapshotError, match=r"TimeLimit around .*, not from .*TransformRe"
-        ):
-            other.restore(one.snapshot())
-        other.reset(seed=2)
-        other.step([0])
+LIMIT, SCALE = gymnasium.wrappers.TimeLimit, gymnasium.wrappers.TransformReward
 
 
-def test_limits_of_steps_must_be_the_same() -> None:
-    with (
-        agym.make("CartPole-v1", 1, max_episode_steps=10) as one,
-        agym.make("CartPole-v1", 1) as other,
-    ):
-        one.reset(seed=1)
-        with pytest.raises(agym.SnapshotError, match="at most 10 steps"):
-            other.restore(one.snapshot())
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (
+            lambda: LIMIT(SCALE(Method(), lambda reward: reward), 100),
+            lambda: SCALE(LIMIT(Method(), 100), lambda reward: 5 * reward),
+            "TimeLimit around .*, not from .*TransformRe",
+        ),
+        (
+            partial(gymnasium.make, "CartPole-v1", max_episode_steps=10),
+            partial(gymnasium.make, "CartPole-v1"),
+            "at most 10 steps",
+        ),
+    ],
+)
+def test_states_of_other_layers_are_refused_and_change_nothing(
+    one: Any, other: Any, message: str
+) -> None:
+    """The caller is at fault, not the environment."""
+    with agym.make(one, 1) as ones, agym.make(other, 1, on_fault="restart") as others:
+        ones.reset(seed=1)
+        first = others.reset(seed=2), others.step([0])
+        with pytest.raises(agym.SnapshotError, match=message):
+            others.restore(ones.snapshot())
+        assert others.stats().envs[0].faults == 0
+        assert_same((others.reset(seed=2), others.step([0])), first)
 
 
 class Thing:

@@ -13,7 +13,7 @@ import pytest
 
 import agym
 from tests.support.drivers import APIS, played
-from tests.support.envs.vector_envs import MODES, Tally, Trap
+from tests.support.envs.vector_envs import Tally, Trap
 from tests.support.patience import deadline
 
 each_api = pytest.mark.parametrize("api", APIS)
@@ -62,132 +62,35 @@ def test_all_environments_of_a_program_fail_at_once(api: str, where: str, traps:
         assert [env.faults for env in envs.stats().envs] == [0] * 4 + [1] * 4
 
 
+@pytest.mark.parametrize("where", ["make", "step", "render", "close"])
 @pytest.mark.parametrize("error", [ValueError("boom"), SystemExit(3), KeyboardInterrupt()])
-def test_whatever_it_raises(error: BaseException, traps: Traps) -> None:
-    with played("sync", traps.make, 2, **options(workers=1)) as envs:
-        envs.reset()
-        traps.by_first[0].where, traps.by_first[0].error = "step", error
-        with pytest.raises(agym.EnvError, match=type(error).__name__):
-            envs.step([0, 0])
-
-
-@each_api
-def test_a_constructor_that_raises(api: str) -> None:
-    trap = Trap("make")
-    setup = played(api, partial(Tally, trap=trap), 4, **{**VECTOR, "workers": 1})
-    told = "environments 0 to 3 raised in make: ValueError: boom"
-    with pytest.raises(agym.EnvError, match=told), setup:
-        raise AssertionError
-
-
-@each_api
-@pytest.mark.parametrize("where", ["render", "close"])
-def test_elsewhere(api: str, where: str, traps: Traps) -> None:
+def test_whatever_it_raises(error: BaseException, where: str) -> None:
+    trap = Trap(where, error=error)
 
     def play() -> None:
-        with played(api, traps.make, 4, **options(workers=1)) as envs:
+        with played("sync", partial(Tally, trap=trap), 4, **{**VECTOR, "workers": 1}) as envs:
             envs.reset()
-            traps.by_first[0].where = where
-            envs.render() if where == "render" else envs.step([0] * 4)
+            envs.step([0] * 4)
+            envs.render()
 
-    with pytest.raises(agym.EnvError, match=f"environments 0 to 3 raised in {where}"):
+    told = f"environments 0 to 3 raised in {where}: {type(error).__name__}"
+    with pytest.raises(agym.EnvError, match=told):
         play()
-    assert traps.by_first[0].closed == 1
+    assert trap.closed == (where != "make")
 
 
 @each_api
-@pytest.mark.parametrize("mode", ["next_step", "disabled"])
-def test_restart_makes_the_whole_program_anew(api: str, mode: str, traps: Traps) -> None:
-    with played(api, traps.make, 8, **options(on_fault="restart", autoreset=mode)) as envs:
+def test_restart_makes_the_whole_program_again(api: str, traps: Traps) -> None:
+    """What it returns is in ``test_slots.py``."""
+    with played(api, traps.make, 8, **options(on_fault="restart", autoreset="disabled")) as envs:
         envs.reset(seed=5)
-        first = envs.step([1] * 8)
         traps.by_first[4].where = "step"
-        result = envs.step([2] * 8)
-        assert result.rewards.tolist() == [2] * 4 + [0] * 4
-        assert result.truncated.tolist() == [False] * 4 + [True] * 4
-        assert not result.terminated.any()
-        np.testing.assert_array_equal(result.observations[4:], first.observations[4:])
-        assert result.observations[:4, 1].tolist() == [2] * 4
-        faults = [info["fault"] for info in result.infos[4:]]
-        assert [fault.env_id for fault in faults] == [4, 5, 6, 7]
-        assert {fault.kind for fault in faults} == {"raised"}
-        assert not any("fault" in info for info in result.infos[:4])
+        for _ in range(3):  # the new program is not stepped before its first reset
+            assert envs.step([2] * 8).truncated.tolist() == [False] * 4 + [True] * 4
         assert traps.by_first[4].made == [4, 4]
         assert traps.by_first[4].closed == 1
-        result = envs.step([3] * 8)
-        assert not any("fault" in info for info in result.infos)
-        if mode == "disabled":
-            assert result.truncated.tolist() == [False] * 4 + [True] * 4
-            np.testing.assert_array_equal(result.observations[4:], first.observations[4:])
-            envs.reset()
-        else:
-            assert result.rewards.tolist() == [3] * 4 + [0] * 4
-            assert not result.truncated.any()
-            assert result.observations[4:, 1].tolist() == [0] * 4
-        result = envs.step([1] * 8)
-        assert result.observations[4:, 1].tolist() == [1] * 4
-        assert [env.faults for env in envs.stats().envs] == [0] * 4 + [1] * 4
-
-
-@each_api
-def test_a_new_program_is_not_stepped_before_its_first_reset(api: str) -> None:
-    """Under disabled autoreset, all of its environments repeat their last row until then."""
-
-    class Strict(Tally):
-        began = False
-
-        def reset(self, **arguments: Any) -> Any:
-            self.began = True
-            return super().reset(**arguments)
-
-        def step(self, actions: Any) -> Any:
-            assert self.began, "call reset first"
-            return super().step(actions)
-
-    trap = Trap()
-    vector = {"backend": "vector", "autoreset": "disabled", "on_fault": "restart"}
-    with played(api, partial(Strict, trap=trap), 2, **vector) as envs:
-        envs.reset(seed=5)
-        trap.where = "step"
-        for _ in range(3):
-            assert envs.step([1] * 2).truncated.tolist() == [True] * 2
-        assert trap.made == [2, 2]
         envs.reset()
-        assert envs.step([1] * 2).observations[:, 1].tolist() == [1] * 2
-
-
-def test_restart_under_same_step() -> None:
-    """The cut row is the final one, and the new episode's first is given with it."""
-    trap = Trap()
-
-    class Same(Tally):
-        metadata = {"autoreset_mode": MODES["same_step"], "reset_mask": True}  # noqa: RUF012
-
-        def step(self, actions: Any) -> Any:
-            observations, rewards, terminated, truncated, info = super().step(actions)
-            final = observations.copy()
-            self.steps[self.over] = 0
-            self.episodes[self.over] += 1
-            self.over[:] = False
-            info = {**info, "final_obs": final}
-            return self._observe(), rewards, terminated, truncated, info
-
-    vector = {"backend": "vector", "autoreset": "same_step", "on_fault": "restart"}
-    with played("sync", partial(Same, trap=trap), 3, **vector) as envs:
-        envs.reset(seed=1)
-        last = envs.step([1] * 3).observations
-        trap.where = "step"
-        result = envs.step([1] * 3)
-        assert result.truncated.all()
-        assert result.observations[:, 1].tolist() == [0] * 3
-        for i, info in enumerate(result.infos):
-            assert info["final_obs"].tolist() == last[i].tolist()
-            assert info["fault"].env_id == i
-        assert envs.step([1] * 3).observations[:, 1].tolist() == [1] * 3
-        done = envs.step([1] * 3), envs.step([1] * 3)
-        assert done[1].terminated.tolist() == [True, False, False]
-        assert done[1].infos[0]["final_obs"].tolist() == [0, 3, 1]
-        assert done[1].observations[:, 1].tolist() == [0, 3, 3]
+        assert envs.step([1] * 8).observations[:, 1].tolist() == [1] * 8
 
 
 def test_a_reset_that_fails_is_done_again_by_another(traps: Traps) -> None:
@@ -197,43 +100,6 @@ def test_a_reset_that_fails_is_done_again_by_another(traps: Traps) -> None:
         assert observations[:, 1].tolist() == [0] * 4
         assert traps.by_first[0].made == [4, 4]
         assert envs.step([1] * 4).rewards.tolist() == [1] * 4
-
-
-def test_a_crash_loop_is_given_up(traps: Traps) -> None:
-    more = options(on_fault=agym.FaultPolicy("restart", max_restarts=2))
-    with played("sync", traps.make, 4, **more) as envs:
-        envs.reset(seed=0)
-        trap = traps.by_first[2]
-        trap.where, trap.always = "step", True
-        envs.step([0] * 4)
-        envs.step([0] * 4)
-        with pytest.raises(agym.CrashLoopError, match="environments 2, 3 are given up") as caught:
-            [envs.step([0] * 4) for _ in range(5)]
-        assert caught.value.env_ids == (2, 3)
-        envs.step([1, 1], env_ids=[0, 1])
-        trap.where = ""
-        assert envs.restart() == [2, 3]
-        envs.reset(env_ids=[2, 3])
-        assert envs.step([1] * 4).rewards.tolist() == [1] * 4
-
-
-def test_it_cannot_be_made_again_at_first(traps: Traps) -> None:
-    with played("sync", traps.make, 4, **options(on_fault="restart")) as envs:
-        envs.reset(seed=0)
-        trap = traps.by_first[2]
-        trap.where, trap.always = "step", True
-
-        def spring(where: str, springs: list[str] = ["make", "make"]) -> None:  # noqa: B006
-            if where == "step" and len(springs) == 2:
-                raise ValueError("boom")
-            if where == "make" and springs:
-                springs.pop()
-                raise ValueError("not yet")
-
-        trap.spring = spring  # type: ignore[method-assign]
-        result = envs.step([1] * 4)
-        assert result.truncated.tolist() == [False, False, True, True]
-        assert [info["fault"].operation for info in result.infos[2:]] == ["step", "step"]
 
 
 @each_api
@@ -246,11 +112,7 @@ def test_a_step_that_hangs_is_left_behind(api: str, on_fault: str, traps: Traps)
         ) as envs:
             envs.reset(seed=0)
             gate = traps.by_first[2].gate = threading.Event()
-
-            def open_again(num_envs: int) -> None:
-                traps.by_first[2].gate = None
-
-            traps.by_first[2].made = Made(open_again)
+            traps.by_first[2].gates_one_program = True
             if on_fault == "raise":
                 with pytest.raises(agym.StepTimeout) as caught:
                     envs.step([1] * 4)
@@ -269,48 +131,35 @@ def test_a_step_that_hangs_is_left_behind(api: str, on_fault: str, traps: Traps)
             thread.join()
 
 
-class Made(list[int]):
-    """Calls back when another program is made."""
+MISFITS = {
+    "rows": "observations of 2 environments where 3",
+    "shape": r"observations of shape \(3, 2\) where its space requires \(3, 3\)",
+    "dtype": "observations of dtype float64 where its space requires int64",
+    "none": "observations that do not fit",
+    "rewards": r"returned rewards of shape \(2,\) where \(3,\) is expected",
+    "flags": r"returned terminated of shape \(3, 1\) where \(3,\) is expected",
+    "four": "must return",
+    "info": "an info of type int, not a dict",
+}
 
-    def __init__(self, callback: Any) -> None:
-        self.append = callback  # type: ignore[method-assign]
 
-
-@pytest.mark.parametrize("wrong", ["rows", "shape", "dtype", "none", "rewards", "flags", "four",
-                                   "info"])  # fmt: skip
-def test_nonsense(wrong: str) -> None:
+@pytest.mark.parametrize("wrong", MISFITS)
+def test_results_that_do_not_fit(wrong: str) -> None:
+    message = f"environments 0 to 2 raised in step: .*{MISFITS[wrong]}"
     with played("sync", Tally, 3, backend="vector", autoreset="next_step", wrong=wrong) as envs:
         envs.reset()
-        with pytest.raises(agym.EnvError, match="environments 0 to 2 raised in step: ") as caught:
+        with pytest.raises(agym.EnvError, match=message):
             envs.step([0] * 3)
-        told = {
-            "rows": "observations of 2 environments where 3",
-            "shape": r"observations of shape \(3, 2\) where its space requires \(3, 3\)",
-            "dtype": "observations of dtype float64 where its space requires int64",
-            "none": "observations that do not fit",
-            "rewards": r"returned rewards of shape \(2,\) where \(3,\) is expected",
-            "flags": r"returned terminated of shape \(3, 1\) where \(3,\) is expected",
-            "four": "must return",
-            "info": "an info of type int, not a dict",
-        }
-        assert caught.match(told[wrong])
 
 
-def test_chaos(traps: Traps) -> None:
+def test_chaos_hits_all_environments_of_a_program(traps: Traps) -> None:
     policy = agym.FaultPolicy("restart", max_restarts=99)
     with played("sync", traps.make, 6, **options(on_fault=policy)) as envs:
         envs.reset(seed=0)
-        faults = 0
         with agym.chaos(envs.envs, error=0.05, seed=1) as chaos:
-            for _ in range(60):
-                result = envs.step([1] * 6)
-                told = ["fault" in info for info in result.infos]
-                assert told[0] == told[2], "one VectorEnv"
-                assert told[3] == told[5], "one VectorEnv"
-                assert (result.rewards[told] == 0).all()
-                faults += sum(told)
-        assert chaos.injected["error"] > 0
-        assert faults >= chaos.injected["error"]
+            faults = [["fault" in info for info in envs.step([1] * 6).infos] for _ in range(60)]
+        assert all(told == [told[0]] * 3 + [told[3]] * 3 for told in faults)
+        assert np.sum(faults) == 3 * chaos.injected["error"] > 0
 
 
 def test_the_loop_turns_while_it_steps() -> None:

@@ -95,16 +95,6 @@ def test_other_infos_are_batched_environment_by_environment(told: Any) -> None:
             assert len(info[key]) == COUNT
 
 
-def test_costs_are_counted() -> None:
-    cls = telling(lambda steps: {"cost": np.ones(COUNT)})
-    envs = agym.make_vec(cls, COUNT, backend="vector")
-    assert isinstance(envs, agym.AgymVectorEnv)
-    envs.reset(seed=0)
-    envs.step([1] * COUNT)
-    assert envs.runner.stats().cost == COUNT
-    envs.close()
-
-
 def test_the_runner_and_hooks_have_a_dict_for_each_environment() -> None:
     seen: list[Any] = []
 
@@ -112,24 +102,16 @@ def test_the_runner_and_hooks_have_a_dict_for_each_environment() -> None:
         def after_step(self, number: int | None, ids: Any, result: Any) -> None:
             seen.append([dict(info) for info in result.infos])
 
-    envs = agym.make_vec(telling(lambda steps: {"a": steps}), COUNT, backend="vector")
-    assert isinstance(envs, agym.AgymVectorEnv)
-    envs.reset(seed=0)
-    engine_of(envs.runner).hooks.add(Seeing())
-    infos = envs.runner.step([1] * COUNT).infos
-    assert infos == [{"a": 1}] * COUNT
-    envs.runner.send([1] * COUNT)
-    assert envs.runner.recv(COUNT).infos == [{"a": 2}] * COUNT
-    assert seen == [[{"a": 1}] * COUNT, [{"a": 2}] * COUNT]
-    envs.close()
-
-
-def test_a_part_of_a_sent_step_has_its_own_infos() -> None:
-    envs = agym.make_vec(telling(lambda steps: {"a": steps}), COUNT, backend="vector")
-    assert isinstance(envs, agym.AgymVectorEnv)
-    envs.reset(seed=0)
-    envs.runner.send([1] * COUNT)
-    first = envs.runner.recv(1, max_envs=1)
-    rest = envs.runner.recv(COUNT)
-    assert [*first.infos, *rest.infos] == [{"a": 1}] * COUNT
-    envs.close()
+    cls = telling(lambda steps: {"a": steps, "cost": np.ones(COUNT)})
+    infos = [{"a": k, "cost": 1.0} for k in range(1, 4)]
+    with agym.make(cls, COUNT, backend="vector", autoreset="next_step") as envs:
+        envs.reset(seed=0)
+        engine_of(envs).hooks.add(Seeing())
+        assert envs.step([1] * COUNT).infos == [infos[0]] * COUNT
+        envs.send([1] * COUNT)
+        assert envs.recv(COUNT).infos == [infos[1]] * COUNT
+        assert seen == [[infos[0]] * COUNT, [infos[1]] * COUNT]
+        envs.send([1] * COUNT)
+        parts = envs.recv(1, max_envs=1), envs.recv(COUNT)
+        assert [info for part in parts for info in part.infos] == [infos[2]] * COUNT
+        assert envs.stats().cost == 3 * COUNT

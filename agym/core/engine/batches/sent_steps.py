@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
 
-from agym.core.engine.calls.ticket import ReadyQueue, Receive, Ticket
+from agym.core.engine.batches.ready_queue import ReadyQueue
+from agym.core.engine.calls.ticket import Ticket
 from agym.core.protocol.messages.completions import Payload
+from agym.core.protocol.messages.operations import Message
 from agym.errors import BusyError, NothingSentError
+
+
+@dataclass(frozen=True, slots=True)
+class Receive(Message):
+    """Wait for a batch of sent steps; it never leaves the engine."""
+
+    name: ClassVar[str] = "recv"
 
 
 class Receiver(Ticket):

@@ -1,30 +1,55 @@
-"""``agym.plan``: measures environments, and explains the choice of ``backend="auto"``."""
+"""``agym.plan``: measures environments, and explains the choice of ``backend="auto"``.
+
+Environments with unknown code are measured in a separate process. An environment that crashes,
+hangs or exits under random actions affects only that process. Files that it writes with relative
+paths go to a temporary folder.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import time
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
+import gymnasium
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
 
-from agym.api.auto.probing import measure_apart, measure_here
 from agym.api.options.build import build
 from agym.api.options.environments import EnvLike, find_spec, is_vector, make_factories, same_games
 from agym.api.options.names import NESTED, check_option_names
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.api.sync import Envs
-from agym.core.backends.options import SPECS, BackendSpec
-from agym.core.hosts.factories import Factory
-from agym.core.planning.caching import recall_profile, remember_measured, remember_profile
-from agym.core.planning.choice import decide, explain
+from agym.core.backends.options import SPECS, BackendSpec, Process
+from agym.core.backends.pool import open_pool
+from agym.core.backends.port import BackendOptions
+from agym.core.engine.engine import Engine
+from agym.core.hosts.factories import Factory, innermost, is_coroutine_env
+from agym.core.planning.caching import (
+    recall_profile,
+    remember_measured,
+    remember_profile,
+    source_file,
+)
+from agym.core.planning.choice import Plan, decide, explain
 from agym.core.planning.choosing import plan_for
-from agym.core.planning.model import Candidate, Requirements
-from agym.core.planning.plans import Plan
-from agym.core.planning.sampling import CHEAP_SECONDS, is_trusted
+from agym.core.planning.model import Candidate, Profile, Requirements
+from agym.core.planning.sampling import (
+    CHEAP_SECONDS,
+    is_trusted,
+    make_sample,
+    measure,
+    measure_on_loop,
+    name_of,
+    obstacle,
+)
 from agym.core.protocol.arguments import check_count, check_flag
-from agym.errors import UsageError
+from agym.errors import EnvError, StepTimeout, UsageError, WorkerDied
 
 # How many seconds a candidate is tried for, and the minimum number of batches.
 VERIFY_SECONDS = 0.5
@@ -152,3 +177,78 @@ def try_out(spec: BackendSpec, factories: list[Factory]) -> float:
             envs.step(actions[len(times) % ACTION_BATCHES])
             times.append(time.perf_counter() - started)
     return median(times[1:])
+
+
+# How many seconds making and measuring an environment may take.
+PROBE_SECONDS = 60.0
+
+
+class Probe(gymnasium.Env[Any, Any]):
+    """Runs in a worker process, where it makes and measures the actual environment."""
+
+    observation_space = action_space = spaces.Discrete(1)
+
+    def __init__(self, factory: Factory) -> None:
+        self._factory = factory
+
+    def measure(self, folder: str) -> tuple[Profile, str | None]:
+        """Make the environment in a folder and measure it; see :func:`measure_here`."""
+        with contextlib.suppress(FileNotFoundError), contextlib.chdir(folder):
+            return measure_here(self._factory)
+        return measure_here(self._factory)  # the environment reads files from the caller's folder
+
+
+def measure_here(factory: Factory) -> tuple[Profile, str | None]:
+    """Make an environment in this process and measure it.
+
+    Returns:
+        Its profile, and the file with its code.
+
+    Raises:
+        Exception: The environment raised it.
+    """
+    if is_coroutine_env(innermost(factory)):
+        return measure_on_loop(factory), source_file(innermost(factory))
+    sample = make_sample(factory)
+    file = source_file(sample.env)
+    if sample.coroutine:
+        return measure_on_loop(lambda: sample.env), file
+    try:
+        return measure(sample, factory), file
+    finally:
+        sample.close()
+
+
+def measure_apart(factory: Factory) -> tuple[Profile, str | None]:
+    """Make an environment in a temporary worker process and measure it.
+
+    Raises:
+        UsageError: The factory cannot be sent there, or the process died or took too long.
+        Exception: The environment raised it.
+    """
+    name = name_of(factory)
+    instead = "name a backend, so that nothing is measured"
+    if why := obstacle([factory]):
+        raise UsageError(f"{name} must be measured in a separate process, which {why}: {instead}")
+    mode = AutoresetMode.DISABLED
+    probes, spec = [partial(Probe, factory)], Process(workers=1)
+    backend = open_pool(BackendOptions(probes, mode, spec, track_running=True))
+    engine = Engine(backend, timeout=PROBE_SECONDS)
+    scratch = tempfile.TemporaryDirectory(prefix="agym-", ignore_cleanup_errors=True)
+    try:
+        with scratch as folder, Envs(engine, "list") as envs:
+            ((profile, file),) = envs.call("measure", folder)
+    except EnvError as error:
+        exception = error.exception
+        raise (exception if isinstance(exception, Exception) else error) from error
+    except StepTimeout as error:
+        raise UsageError(
+            f"making and measuring {name} took more than {PROBE_SECONDS:g} s: {instead}"
+        ) from error
+    except WorkerDied as error:
+        end = error.signal or f"exit code {error.exitcode}"
+        raise UsageError(
+            f"{name} ended its process ({end}) while it was measured with random actions:"
+            " fix it, or use backend='process' with on_fault='restart'"
+        ) from error
+    return replace(profile, name=name), file

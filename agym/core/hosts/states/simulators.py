@@ -1,19 +1,24 @@
-"""Snapshots of the Arcade Learning Environment: ALE's own, and the action that it may repeat.
+"""Snapshots of simulators: MuJoCo, and the Arcade Learning Environment.
 
-With ``repeat_action_probability``, each frame of ALE may repeat the action of the previous frame
+Of MuJoCo, the integration state is copied, and derived values that lag behind it.
+
+Of ALE, its own state is copied, and the action that it may repeat. With
+``repeat_action_probability``, each frame of ALE may repeat the action of the previous frame
 instead of the given action. ``cloneState(include_rng=True)`` contains the random numbers that
 decide this, but not that action (``StellaEnvironment::act`` and ``ALEState::save`` in
 https://github.com/Farama-Foundation/Arcade-Learning-Environment). The action matters only if the
 next frame repeats it, which the random numbers show. In that case it is determined by trial: any
 action that has the same effect in all frames until a given action is accepted will do.
 
-A state does not include the screen. After a snapshot or a restore, the screen shows a later frame
-until the next step.
+A state of ALE does not include the screen. After a snapshot or a restore, the screen shows a later
+frame until the next step.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,3 +139,53 @@ def _temper(word: int) -> float:
     word ^= word << 7 & 0x9D2C5680
     word ^= word << 15 & 0xEFC60000
     return (word ^ word >> 18) / 2**32
+
+
+def take_mujoco(data: Any) -> tuple[Any, bytes]:
+    """Copy the state that determines the next step, and derived values that rewards may read."""
+    mujoco = sys.modules["mujoco"]
+    integration = mujoco.mjtState.mjSTATE_INTEGRATION
+    state = np.empty(mujoco.mj_stateSize(data.model, integration))
+    mujoco.mj_getState(data.model, data, state, integration)
+    return state, ctypes.string_at(_block_of(data), data.nbuffer)
+
+
+def put_mujoco(data: Any, state: tuple[Any, bytes]) -> None:
+    """Set the state of a simulation.
+
+    Raises:
+        ValueError: The state is of another model.
+    """
+    mujoco = sys.modules["mujoco"]
+    vector, arrays = state
+    block = _block_of(data)
+    if len(arrays) != data.nbuffer:
+        raise ValueError(f"a state of {len(arrays)} bytes, but MuJoCo needs {data.nbuffer}")
+    mujoco.mj_setState(data.model, data, vector, mujoco.mjtState.mjSTATE_INTEGRATION)
+    ctypes.memmove(block, arrays, len(arrays))
+
+
+def _block_of(data: Any) -> int:
+    """Return the address of the memory with all arrays of fixed size of an ``MjData``.
+
+    ``mj_makeData`` allocates them in one block of ``nbuffer`` bytes, and ``qpos`` is the first
+    (https://github.com/google-deepmind/mujoco/blob/main/src/engine/engine_io.c). The block includes
+    the world positions, forces and velocities of bodies. They lag behind ``qpos`` by part of a
+    step, so that ``mj_forward`` does not restore them, and rewards of Ant and Humanoid read them.
+
+    Raises:
+        ValueError: A plugin stores state elsewhere, or this MuJoCo has another layout.
+    """
+    begin, size = ctypes.addressof(ctypes.c_char.from_buffer(data.qpos)), data.nbuffer
+    if data.nplugin:
+        raise ValueError("a plugin of MuJoCo stores state outside the simulation's data")
+    if size not in _checked:
+        for array in (data.qvel, data.xpos, data.cvel, data.qfrc_actuator):
+            if array.size and not begin <= array.ctypes.data <= begin + size - array.nbytes:
+                raise ValueError("the arrays of this MuJoCo's MjData are not one block")
+        _checked.add(size)
+    return begin
+
+
+# Sizes of blocks whose layout was checked; blocks of one model have the same size.
+_checked: set[int] = set()
