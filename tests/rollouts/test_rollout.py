@@ -16,11 +16,9 @@ from gymnasium import spaces
 
 import agym
 from agym.rollouts.rollout import TRIAL_GROUPS, Groups, group_counts
-from agym.testing import assert_same
+from agym.testing import Script, ScriptedEnv, assert_same
 from agym.testing.random_env import RandomEnv
 from tests.support.drivers import SETUPS
-from tests.support.envs.plain_envs import Tally
-from tests.support.envs.trapped_envs import Traps
 
 
 def lean(observations: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -175,7 +173,7 @@ async def test_the_other_group_steps_while_the_policy_acts() -> None:
     ids=str,
 )
 async def test_what_cannot_work(options: dict[str, Any], steps: Any) -> None:
-    async with agym.make_async(Tally, 2, **options) as envs:
+    async with agym.make_async(ScriptedEnv, 2, **options) as envs:
         with pytest.raises(agym.UsageError):
             await first(1, envs, lean, steps)
 
@@ -191,17 +189,17 @@ def test_programs_run_on_uvloop_and_raise_their_errors() -> None:
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 async def test_failed_parts_are_no_episodes_and_no_steps(mode: Any, tmp_path: Path) -> None:
     """With ``retry`` what is left is what a run without failures gives."""
-    traps = Traps(tmp_path)
+    script = Script(str(tmp_path))
 
     def policy(observations: Any) -> Any:
-        if observations[0, 1] == 2 and not seen:  # the first environment has made two steps
+        if observations[0, 2] == 2 and not seen:  # the first environment has made two steps
             seen.append(True)
-            traps.set(0, "step", "plain")
+            script.set(0, "step", "raise")
         return [1] * len(observations)
 
     async def play(retry: int) -> list[Any]:
         on_fault = agym.FaultPolicy("restart", retry=retry)
-        factories = traps.factories(2)
+        factories = script.factories(2, length=5)
         async with agym.make_async(
             factories, backend="serial", autoreset=mode, on_fault=on_fault, output="array"
         ) as envs:
