@@ -96,27 +96,25 @@ SMALL = {
 }
 
 # Packages that an example imports, and the extra that brings each.
+ATARI = {"ale_py": "atari"}
+OF_EXAMPLES = {name: {name: "examples"} for name in ("torch", "aiohttp", "matplotlib")}
+TORCH, AIOHTTP, MATPLOTLIB = OF_EXAMPLES.values()
+PPO = TORCH | {"tyro": "examples", "tensorboard": "examples"}
 NEEDS = {
-    "async_training.py": {"torch": "examples"},
-    "branching/best_of_n.py": {"aiohttp": "examples", "matplotlib": "examples"},
-    "branching/go_explore.py": {"ale_py": "atari", "matplotlib": "examples"},
-    "branching/mcts.py": {"matplotlib": "examples"},
-    "dqn_pong.py": {"torch": "examples"},
+    "async_training.py": TORCH,
+    "branching/best_of_n.py": AIOHTTP | MATPLOTLIB,
+    "branching/go_explore.py": ATARI | MATPLOTLIB,
+    "branching/mcts.py": MATPLOTLIB,
+    "dqn_pong.py": TORCH,
     "ray_cluster/cluster.py": {"ray": "ray"},
     "own_game.py": {"numba": "vectorize"},
-    "ppo.py": {"torch": "examples", "tyro": "examples", "tensorboard": "examples"},
-    "ppo_atari.py": {
-        "torch": "examples",
-        "tyro": "examples",
-        "tensorboard": "examples",
-        "cv2": "examples",
-        "ale_py": "atari",
-    },
+    "ppo.py": PPO,
+    "ppo_atari.py": PPO | ATARI | {"cv2": "examples"},
     "compare/render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
-    "tool_agents.py": {"aiohttp": "examples"},
-    "train_tool_agent.py": {"torch": "examples", "matplotlib": "examples"},
-    "watch_training.py": {"torch": "examples", "starlette": "watch"},
+    "tool_agents.py": AIOHTTP,
+    "train_tool_agent.py": TORCH | MATPLOTLIB,
+    "watch_training.py": TORCH | {"starlette": "watch"},
 }
 
 
@@ -129,12 +127,9 @@ def run(command: str, folder: Path, sentence: str = "") -> str:
     for module, extra in NEEDS.get(name, {}).items():
         pytest.importorskip(module, reason=f"{name} needs {module}: the extra `{extra}`")
     done = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / name, *options],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=patience(10),
-    )
+        [sys.executable, "-W", "error", EXAMPLES / name, *options], cwd=folder,
+        capture_output=True, text=True, timeout=patience(10),
+    )  # fmt: skip
     assert (done.returncode == 0) is not bool(sentence), done.stderr
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr

@@ -36,12 +36,9 @@ def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     script.write_text(block.code)
     done = subprocess.run(
-        [sys.executable, "-W", "error", script],
-        capture_output=True,
-        text=True,
-        timeout=patience(6),
-        cwd=tmp_path,
-    )
+        [sys.executable, "-W", "error", script], capture_output=True, text=True,
+        timeout=patience(6), cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     # Recovered faults are logged, and named.
     logged = re.sub(
@@ -131,10 +128,6 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", each).strip().lower().replace(" ", "-") for each in headings}
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 260
-
-
 def test_the_edits_of_cleanrl_in_the_readme_are_those_of_the_patch() -> None:
     """The README leaves context out, and nothing else; .ci/ecosystem applies the patch."""
     patch = (ROOT / "docs/migrate/cleanrl_ppo.diff").read_text().splitlines()
@@ -171,38 +164,23 @@ def test_the_table_of_the_four_ways_stands_where_one_is_introduced() -> None:
         assert "four_ways.md\n```" in (ROOT / f"docs/{page}.md").read_text(), page
 
 
-def test_nobody_is_sent_to_somebody_elses_package() -> None:
+def test_packages_and_extras_that_are_named_exist() -> None:
+    """Nobody is sent to somebody else's package."""
     wrong = re.compile(r"pip install (-\w+ )*[\"']?agym(?!-envs)\b")
-    for path in [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/**/*.py"),
-        *ROOT.glob("examples/**/*.yaml"),
-        *ROOT.glob("agym/**/*.py"),
-    ]:
-        assert not wrong.search(path.read_text()), path
-
-
-def test_extras_that_are_named_exist() -> None:
     extras = set(metadata("agym-envs").get_all("Provides-Extra"))
-    for path in [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("examples/**/*.py"),
-        *ROOT.glob("examples/**/*.yaml"),
-        *ROOT.glob("agym/**/*.py"),
-    ]:
-        for named in re.findall(r"(?:agym-envs\\?|-e '\.)\[([\w,-]+)\]", path.read_text()):
+    patterns = "*.md", "docs/**/*.md", "examples/**/*.py", "examples/**/*.yaml", "agym/**/*.py"
+    for path in (path for pattern in patterns for path in ROOT.glob(pattern)):
+        text = path.read_text()
+        assert not wrong.search(text), path
+        for named in re.findall(r"(?:agym-envs\\?|-e '\.)\[([\w,-]+)\]", text):
             assert extras.issuperset(named.split(",")), path
 
 
-def test_the_metadata_say_where_to_look() -> None:
+def test_the_package_says_where_to_look() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 260
+    assert f"## {agym.__version__}" in (ROOT / "CHANGELOG.md").read_text()
     about = metadata("agym-envs")
     urls = dict(each.split(", ") for each in about.get_all("Project-URL"))
     assert {"Homepage", "Documentation"} <= urls.keys()
     assert all("/agym-envs/" in url for url in urls.values())
     assert "Framework :: AsyncIO" in about.get_all("Classifier")
-
-
-def test_the_version_is_in_the_changelog() -> None:
-    assert f"## {agym.__version__}" in (ROOT / "CHANGELOG.md").read_text()

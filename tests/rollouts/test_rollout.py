@@ -16,11 +16,9 @@ from gymnasium import spaces
 
 import agym
 from agym.rollouts.rollout import TRIAL_GROUPS, Groups, group_counts
-from agym.testing import assert_same
+from agym.testing import Script, ScriptedEnv, assert_same
 from agym.testing.random_env import RandomEnv
 from tests.support.drivers import SETUPS
-from tests.support.envs.plain_envs import Tally
-from tests.support.envs.trapped_envs import Traps
 
 
 def lean(observations: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -41,12 +39,8 @@ def by_hand(mode: Any, steps: int) -> dict[str, Any]:
     """One rollout of CartPole by a plain loop over single environments."""
     with agym.make("CartPole-v1", 5, backend="serial", autoreset=mode, output="array") as envs:
         observations, _ = envs.reset(seed=3)
-        columns: dict[str, list[Any]] = {
-            "observations": [],
-            "actions": [],
-            "rewards": [],
-            "done": [],
-        }
+        columns: dict[str, list[Any]]
+        columns = {name: [] for name in ("observations", "actions", "rewards", "done")}
         for _ in range(steps):
             columns["observations"].append(observations)
             columns["actions"].append(lean(observations))
@@ -141,36 +135,6 @@ async def test_what_is_no_number_of_groups_is_refused(groups: Any) -> None:
             await first(1, envs, lean, 3, groups=groups)
 
 
-async def test_a_policy_may_be_a_coroutine_function() -> None:
-    async def policy(observations: Any) -> Any:
-        await asyncio.sleep(0)
-        return lean(observations)
-
-    async with agym.make_async("CartPole-v1", 4) as envs:
-        (slow,) = await first(1, envs, policy, 30, seed=1)
-        (quick,) = await first(1, envs, lean, 30, seed=1)
-    assert_same(slow, quick)
-
-
-async def test_nested_spaces_and_such_without_a_fixed_size() -> None:
-    space = spaces.Dict(a=spaces.Box(0, 1, (2,)), b=spaces.Tuple((spaces.Text(5),)))
-    env = partial(RandomEnv, space, spaces.Dict(go=spaces.Discrete(3)))
-    seen: list[Any] = []
-
-    def policy(observations: Any) -> Any:
-        seen.append(observations)
-        return {"go": np.ones(len(observations["a"]), np.int64)}
-
-    async with agym.make_async(env, 3) as envs:
-        (rollout,) = await first(1, envs, policy, 4, groups=1, seed=0)
-    assert rollout.observations["a"].shape == (4, 3, 2)
-    assert rollout.actions["go"].tolist() == [[1] * 3] * 4
-    for t in range(4):
-        assert rollout.observations["b"][0][t] == list(seen[t]["b"][0])
-        assert_same(rollout.observations["a"][t], seen[t]["a"])
-    assert len(rollout.last_observations["b"][0]) == 3
-
-
 async def test_the_other_group_steps_while_the_policy_acts() -> None:
     """The order of dispatches tells: a group's step is sent before the other's is awaited."""
     events: list[Any] = []
@@ -209,40 +173,33 @@ async def test_the_other_group_steps_while_the_policy_acts() -> None:
     ids=str,
 )
 async def test_what_cannot_work(options: dict[str, Any], steps: Any) -> None:
-    async with agym.make_async(Tally, 2, **options) as envs:
+    async with agym.make_async(ScriptedEnv, 2, **options) as envs:
         with pytest.raises(agym.UsageError):
             await first(1, envs, lean, steps)
 
 
-def test_programs_run_on_uvloop_where_it_is() -> None:
-    async def main() -> type:
-        return type(asyncio.get_running_loop())
-
-    assert agym.run(main()) is uvloop.Loop
-
-
-def test_errors_of_programs_come_out() -> None:
+def test_programs_run_on_uvloop_and_raise_their_errors() -> None:
     async def main() -> None:
-        raise LookupError("mine")
+        raise LookupError(type(asyncio.get_running_loop()))
 
-    with pytest.raises(LookupError, match="mine"):
+    with pytest.raises(LookupError, match=uvloop.Loop.__name__):
         agym.run(main())
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 async def test_failed_parts_are_no_episodes_and_no_steps(mode: Any, tmp_path: Path) -> None:
     """With ``retry`` what is left is what a run without failures gives."""
-    traps = Traps(tmp_path)
+    script = Script(str(tmp_path))
 
     def policy(observations: Any) -> Any:
-        if observations[0, 1] == 2 and not seen:  # the first environment has made two steps
+        if observations[0, 2] == 2 and not seen:  # the first environment has made two steps
             seen.append(True)
-            traps.set(0, "step", "plain")
+            script.set(0, "step", "raise")
         return [1] * len(observations)
 
     async def play(retry: int) -> list[Any]:
         on_fault = agym.FaultPolicy("restart", retry=retry)
-        factories = traps.factories(2)
+        factories = script.factories(2, length=5)
         async with agym.make_async(
             factories, backend="serial", autoreset=mode, on_fault=on_fault, output="array"
         ) as envs:

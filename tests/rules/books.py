@@ -1,19 +1,13 @@
-"""Rule books for the tests: a few that use every feature, and any number of random ones."""
+"""Rule books for the tests, which use every feature."""
 
 from __future__ import annotations
 
-import linecache
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from hypothesis import strategies as st
-
-# ---------------------------------------------------------------- every feature
 
 TABLE = np.array([[3, -1, 4], [1, -5, 9]])
 FLOATS = np.array([0.5, -1.25, 2.75], np.float32)
@@ -239,11 +233,16 @@ def step(level: Any) -> Any:
     return level + SMALL[0] + SMALL[0] - 2 * SMALL[0]
 
 
+def observe(first: Any, second: Any) -> Any:
+    """Bear the name of what is a part of rules."""
+    return 10 * first + second
+
+
 SMALL = np.array([100], np.int8)
 
 
 class Level:
-    """A single number out, integers of a box in; a helper is called ``step`` as well."""
+    """A single number out, integers of a box in; two helpers have names of parts of rules."""
 
     state = np.dtype([("level", np.int32), ("kept", np.int32)])
     observation_space = spaces.Box(-1000, 1000, (), np.int16)
@@ -259,7 +258,7 @@ class Level:
         state.level += action[0] * action[1]
         if state.level < -500:
             return -1.0, True
-        return 0.0, abs(state.level - state.kept) > 9
+        return observe(action[0], 1), abs(state.level - state.kept) > 9
 
     @staticmethod
     def observe(state: Any, out: Any) -> None:
@@ -267,233 +266,3 @@ class Level:
 
 
 BOOKS = {book.__name__: book for book in (Everything, Steps, Switches, Grid, Bits, Level)}
-
-
-# ---------------------------------------------------------------- random rules
-
-FIELDS = {"bool": "np.bool_", "int8": "np.int8", "int32": "np.int32", "int64": "np.int64",
-          "float64": "np.float64"}  # fmt: skip
-
-# How a value is made to fit a field: all numbers stay far from the limits of their kinds.
-FITTING = {
-    "bool": "({}) > 0",
-    "int8": "({}) % 255 - 127",  # the negative of -128 is -128 in compiled code
-    "int32": "({}) % 1000003 - 500000",
-    "int64": "({}) % 10000019 - 5000000",
-    "float64": "({}) % 997.0 - 400.0",
-}
-
-# Spaces of random rules, with the expressions that read or write them.
-ACTIONS = {
-    "spaces.Discrete(4)": ["action"],
-    "spaces.Discrete(3, start=-1)": ["action"],
-    "spaces.MultiDiscrete([2, 5])": ["action[0]", "action[1]"],
-    "spaces.MultiBinary(2)": ["action[0]", "action[1]"],
-    "spaces.Box(-2, 2, (2,), np.float32)": ["int(action[0] * 8.0)", "int(action[1] * 8.0)"],
-    "spaces.Box(-9, 9, (1,), np.int16)": ["action[0]"],
-}
-OBSERVATIONS = {
-    "spaces.Discrete(9, start=3)": ["out[0] = {i} % 9 + 3"],
-    "spaces.MultiDiscrete([4, 5])": ["out[0] = {i} % 4", "out[1] = {i} % 5"],
-    "spaces.MultiBinary(2)": ["out[0] = {b}", "out[1] = {b}"],
-    "spaces.Box(-1000, 1000, (2,), np.float32)": ["out[0] = ({f}) % 997.0", "out[1] = {i} % 1000"],
-    "spaces.Box(0, 255, (2, 2), np.uint8)": [
-        "out[0] = {i} % 256", "out[1, 0] = {i} % 256", "out[1, 1] = {b}",
-    ],
-    "spaces.Box(-1000, 1000, (), np.float64)": ["out[0] = ({f}) % 997.0"],
-}  # fmt: skip
-
-NAMES = {"np": np, "math": math, "spaces": spaces}
-_numbers = count()
-
-
-@dataclass
-class Writer:
-    """Writes random expressions and statements.
-
-    Attributes:
-        draw: Draws from a strategy.
-        scalars: The fields, by name, with their kinds.
-        arrays: The fields that are arrays of three, with their kinds.
-        integers: Other integers that can be read here.
-        helpers: Names of functions of two integers that can be called.
-        rng: Whether random numbers can be drawn.
-        calls: Whether ``change`` can be called.
-    """
-
-    draw: Any
-    scalars: dict[str, str] = field(default_factory=dict)
-    arrays: dict[str, str] = field(default_factory=dict)
-    integers: tuple[str, ...] = ()
-    helpers: tuple[str, ...] = ()
-    rng: bool = False
-    calls: bool = True
-
-    def one_of(self, *choices: Any) -> Any:
-        return self.draw(st.sampled_from(choices))
-
-    def integer(self, depth: int = 3) -> str:
-        """Write an integer of at most some millions."""
-        leaves = [*self.integers, *self._reads("int8", "int32", "int64", "bool")]
-        if self.rng:
-            leaves += ["rng.integers(-5, 6)", "(rng.bits() & 4095)", "(rng.drawn() % 100)"]
-        if depth == 0 or self.draw(st.integers(0, 5)) == 0:
-            return str(self.one_of(*leaves, self.draw(st.integers(-9, 9))))
-        a, b = self.integer(depth - 1), self.integer(depth - 1)
-        forms = [
-            "({a} + {b})", "({a} - {b})", "(({a} * {b}) % 99991)", "({a} // (abs({b}) % 7 + 1))",
-            "({a} // (-1 - abs({b}) % 7))", "({a} % (abs({b}) % 9 + 1))", "({a} % (-2 - {b} % 5))",
-            "min({a}, {b})", "max({a}, {b})", "abs({a})", "-{a}", "({a} & {b})", "({a} ^ {b})",
-            "({a} | {b})", "({a} >> ({b} & 7))", "(({a} & 1023) << ({b} & 7))",
-            "({a} if {c} else {b})", "int({f})", "TABLE[{a} % 4]", "({b} - int({c}))",
-            "math.floor({f})", "(not {c}) * {a}",
-        ]  # fmt: skip
-        forms += [f"{name}({{a}}, {{b}})" for name in self.helpers]
-        form: str = self.one_of(*forms)
-        f = f"(({self.real(depth - 1)}) % 999.0)" if "{f}" in form else ""
-        c = self.condition(depth - 1) if "{c}" in form else ""
-        return form.format(a=a, b=b, c=c, f=f)
-
-    def real(self, depth: int = 3) -> str:
-        """Write a finite float."""
-        leaves = [*self._reads("float64"), str(self.draw(st.sampled_from([0.1, -2.5, 3.0, 1e-3])))]
-        if self.rng:
-            leaves += ["rng.random()", "rng.uniform(-2.0, 1.5)", "rng.normal(0.5, 2.0)"]
-        if depth == 0 or self.draw(st.integers(0, 5)) == 0:
-            return str(self.one_of(*leaves))
-        a, b = self.real(depth - 1), self.real(depth - 1)
-        form: str = self.one_of(
-            "({a} + {b})", "({a} - {b})", "({a} * {b})", "({a} / (abs({b}) + 0.25))",
-            "({a} % 3.7)", "({a} % -0.3)", "({a} // 1.3)", "({i} * 0.125)", "({i} / 7)",
-            "min({a}, {b})", "max({a}, {b})", "abs({a})", "-{a}", "math.sin({a})",
-            "math.cos({a})", "math.sqrt(abs({a}))", "math.exp(-abs({a}))", "float({i} + 1)",
-            "({a} if {c} else {b})", "REALS[{i} % 3]", "max({i}, {a})", "math.atan2({a}, {b})",
-        )  # fmt: skip
-        i = self.integer(depth - 1) if "{i}" in form else ""
-        c = self.condition(depth - 1) if "{c}" in form else ""
-        return form.format(a=a, b=b, c=c, i=i)
-
-    def condition(self, depth: int = 2) -> str:
-        """Write something that is true or not."""
-        if depth <= 0:
-            return str(self.one_of(*self._reads("bool"), "True", "False"))
-        form: str = self.one_of(
-            "({i} {o} {j})", "({i} {o} {j})", "({f} {o} {g})", "({i} < {j} <= 9)",
-            "({c} and {d})", "({c} or {d})", "(not {c})",
-        )  # fmt: skip
-        parts = {"o": self.one_of("<", "<=", ">", ">=", "==", "!=")}
-        makers = (("ij", self.integer), ("fg", self.real), ("cd", self.condition))
-        for letters, make in makers:
-            parts |= {k: make(depth - 1) for k in letters if f"{{{k}}}" in form}
-        return form.format(**parts)
-
-    def statements(self, depth: int = 2) -> list[str]:
-        """Write some lines that change the state."""
-        lines: list[str] = []
-        for _ in range(self.draw(st.integers(1, 3))):
-            kinds = ["field", "field", "item", "if", "loop", *(["call"] if self.calls else [])]
-            kind = self.one_of(*kinds) if depth else "field"
-            if kind == "field":
-                name = self.one_of(*self.scalars)
-                lines.append(f"state.{name} = {self.fitting(self.scalars[name])}")
-            elif kind == "item":
-                name = self.one_of(*self.arrays)
-                index = self.one_of(":", f"{self.integer(1)} % 3", "1:")
-                lines.append(f"state.{name}[{index}] = {self.fitting(self.arrays[name])}")
-            elif kind == "if":
-                lines.append(f"if {self.condition()}:")
-                lines += indented(self.statements(depth - 1))
-                if self.draw(st.booleans()):
-                    lines += ["else:", *indented(self.statements(depth - 1))]
-            elif kind == "loop":
-                index = f"k{depth}"
-                times = self.one_of("3", f"{self.integer(1)} % 4")
-                lines.append(f"for {index} in range({times}):")
-                before, self.integers = self.integers, (*self.integers, index)
-                lines += indented(self.statements(depth - 1))
-                self.integers = before
-                if self.draw(st.booleans()):
-                    lines += indented([f"if {self.condition()}:", "    break"])
-            else:
-                lines.append(f"change(state, {self.integer(1)}, {self.real(1)})")
-        return lines
-
-    def fitting(self, kind: str) -> str:
-        value = self.real() if kind == "float64" else self.integer()
-        return FITTING[kind].format(value)
-
-    def _reads(self, *kinds: str) -> list[str]:
-        reads = [f"state.{name}" for name, kind in self.scalars.items() if kind in kinds]
-        reads += [f"state.{name}[2]" for name, kind in self.arrays.items() if kind in kinds]
-        return reads
-
-
-def indented(lines: list[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
-
-
-@st.composite
-def programs(draw: Any) -> str:
-    """Draw the text of a class ``Rules`` and of all that it uses."""
-    kinds = draw(st.lists(st.sampled_from([*FIELDS]), min_size=1, max_size=4))
-    scalars = {f"s{k}": kind for k, kind in enumerate([*kinds, "int64", "float64"])}
-    arrays = {f"a{k}": draw(st.sampled_from([*FIELDS][1:])) for k in range(draw(st.integers(1, 2)))}
-    fields = [f"('{name}', {FIELDS[kind]})" for name, kind in scalars.items()]
-    fields += [f"('{name}', {FIELDS[kind]}, (3,))" for name, kind in arrays.items()]
-    observed = draw(st.sampled_from([*OBSERVATIONS]))
-    acted = draw(st.sampled_from([*ACTIONS]))
-    # Some have the names of functions of agym's own.
-    helpers = draw(st.sampled_from([("helper0", "helper1"), ("step", "info"), ("begin", "mix")]))
-    plain = Writer(draw, integers=("a", "b"))
-    calling = Writer(draw, integers=("a", "b"), helpers=helpers[:1])
-    changing = Writer(draw, scalars, arrays, integers=("amount",), helpers=helpers, calls=False)
-    begun = Writer(draw, scalars, arrays, helpers=helpers, rng=True)
-    stepped = Writer(draw, scalars, arrays, tuple(ACTIONS[acted]), helpers, rng=True)
-    shown = Writer(draw, scalars, arrays, helpers=helpers)
-    writes = [
-        text.format(i=shown.integer(), f=shown.real(), b=shown.condition())
-        for text in OBSERVATIONS[observed]
-    ]
-    table = draw(st.lists(st.integers(-99, 99), min_size=4, max_size=4))
-    lines = [
-        f"TABLE = np.array({table}, np.{draw(st.sampled_from(['int8', 'int16', 'int64']))})",
-        f"REALS = np.array([0.5, 0.1, 9.0], np.{draw(st.sampled_from(['float32', 'float64']))})",
-        f"def {helpers[0]}(a, b):", f"    return {plain.integer()}",
-        f"def {helpers[1]}(a, b):",
-        f"    if {calling.condition()}:", f"        return {calling.integer()}",
-        f"    return {calling.integer()}",
-        "def change(state, amount, real):",
-        *indented(changing.statements(1)),
-        "class Rules:",
-        f"    state = np.dtype([{', '.join(fields)}])",
-        f"    observation_space = {observed}",
-        f"    action_space = {acted}",
-        "    def reset(state, rng):", *indented(indented(begun.statements())),
-        "    def step(state, action, rng):", *indented(indented(stepped.statements())),
-        *(indented(indented([f"if {stepped.condition()}:", f"    return {stepped.real()}, True"]))
-          if draw(st.booleans()) else []),
-        f"        return {stepped.real()}, {stepped.condition()} and rng.integers(0, 4) == 0",
-        "    def observe(state, out):", *indented(indented(writes)),
-    ]  # fmt: skip
-    if draw(st.booleans()):
-        lines += ["    def truncated(state):", f"        return {shown.condition()}"]
-    if draw(st.booleans()):
-        lines += [
-            "    info_dtype = np.dtype([('n', np.int32), ('r', np.float64, (2,))])",
-            "    def info(state, out):",
-            f"        out.n = {FITTING['int32'].format(shown.integer())}",
-            f"        out.r[0] = {shown.real()}", f"        out.r[1] = {shown.real()}",
-        ]  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
-def compiled_rules(program: str) -> Any:
-    """Return the class of a text, whose lines tracebacks and messages can show."""
-    file = f"<random rules {next(_numbers)}>"
-    linecache.cache[file] = (len(program), None, program.splitlines(keepends=True), file)
-    names: dict[str, Any] = {**NAMES, "__name__": "random_rules"}
-    exec(compile(program, file, "exec"), names)
-    return names["Rules"]
-
-
-random_rules = programs().map(compiled_rules)

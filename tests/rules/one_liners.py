@@ -1,9 +1,10 @@
-"""Rules of one line each, many in a rule book, so that one compilation covers them all."""
+"""Random rules: many expressions and statements in a rule book, which is compiled once."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from textwrap import indent
 
 # Numbers of all kinds that can be read; ``out`` is what ``info`` has written before.
 INTEGERS = (
@@ -37,7 +38,31 @@ OF_REAL = (
     "doubled({a}) if {b} else {a}", "math.isnan({a} + {b})", "({a} > 0) - ({a} < 0)",
 )  # fmt: skip
 
+# Statements that compute a line; some call a function that is defined with them.
+STATEMENTS = (
+    "state.results[{k}] = {line}",
+    "if {other}:\n    state.results[{k}] = {line}\nelse:\n    state.results[{k}] += 1",
+    (
+        "for index in range(abs(state.tiny) % 4):\n    state.results[{k}] += index * ({line})\n"
+        "    if {other}:\n        break"
+    ),
+    "state.results[{k}] = later{k}(state, action)",
+    "change{k}(state, {line}, action)",
+)
+HELPERS = """
+def later{k}(state, action):
+    if {other}:
+        return float({line})
+    return 0.5 + doubled(float({other}))
+def change{k}(state, value, action):
+    state.results[{k}] = value
+    state.results[{k} - 1 : {k}] = 0.25
+    while state.results[{k}] > 1.0 and not {other}:
+        state.results[{k}] *= 0.1
+"""
+
 BOOK = """
+{helpers}
 class Lines:
     state = np.dtype([
         ("tiny", np.int8), ("small", np.int16), ("middle", np.int32), ("wide", np.int64),
@@ -98,12 +123,18 @@ def one_liners(count: int, seed: int) -> list[str]:
     return lines
 
 
-def book_of(lines: Sequence[str]) -> str:
+def book_of(lines: Sequence[str], seed: int) -> str:
     """Return the text of a rule book that computes each line, in ``step`` or in ``info``."""
-    steps, infos = [" " * 8 + "pass"], [" " * 8 + "pass"]
+    drawn = random.Random(seed)
+    others = [line for line in lines if "out." not in line]
+    helpers, steps, infos = [], ["pass"], ["pass"]
     for k, line in enumerate(lines):
         if "out." in line:
-            infos.append(f"        out.results[{k}] = {line}".replace("action", "state.wide"))
-        else:
-            steps.append(f"        state.results[{k}] = {line}")
-    return BOOK.format(count=len(lines), steps="\n".join(steps), infos="\n".join(infos))
+            infos.append(f"out.results[{k}] = {line}".replace("action", "state.wide"))
+            continue
+        parts = {"k": k, "line": line, "other": f"({drawn.choice(others)})"}
+        statement = drawn.choice(STATEMENTS)
+        steps.append(statement.format(**parts))
+        helpers.append(HELPERS.format(**parts) if "{k}(" in statement else "")
+    texts = {"steps": indent("\n".join(steps), " " * 8), "infos": indent("\n".join(infos), " " * 8)}
+    return BOOK.format(count=len(lines), helpers="".join(helpers), **texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import Enum, IntFlag
 from functools import partial
 from pathlib import Path
@@ -24,79 +25,49 @@ class Sizes(NamedTuple):
     width: int = 3
 
 
-class Named:
-    """Parts that rules may name; each holds the number 3 at first, or 5."""
+def helper_of_helper(number: int) -> Any:
+    def inner(x: Any, factor: int = number) -> Any:
+        return x * factor
 
-    @staticmethod
-    def enumeration(number: int) -> Any:
-        return Enum("Prize", {"WIN": number})
+    return lambda x: inner(x)
 
-    @staticmethod
-    def member(number: int) -> Any:
-        return Enum("Prize", {"WIN": number}).WIN  # type: ignore[attr-defined]
 
-    @staticmethod
-    def flag(number: int) -> Any:
-        return IntFlag("Wall", {"NORTH": number})
+def keyword_default(number: int) -> Any:
+    def helper(x: Any, *, factor: int = number) -> Any:
+        return x * factor
 
-    @staticmethod
-    def fields(number: int) -> Any:
-        return Sizes(number)
+    return helper
 
-    @staticmethod
-    def defaults_of_fields(number: int) -> Any:
-        return NamedTuple("Sizes", [("width", int)]) if number == 3 else Sizes
 
-    @staticmethod
-    def class_attribute(number: int) -> Any:
-        return type("Config", (), {"speed": number})
+def many_modules(number: int) -> Any:
+    part: Any = number
+    for name in ["speed", *(f"inner{k}" for k in range(9, -1, -1))]:
+        owner = ModuleType("owner")
+        setattr(owner, name, part)
+        part = owner
+    return part
 
-    @staticmethod
-    def many_modules(number: int) -> Any:
-        part: Any = number
-        for name in ["speed", *(f"inner{k}" for k in range(9, -1, -1))]:
-            owner = ModuleType("owner")
-            setattr(owner, name, part)
-            part = owner
-        return part
 
-    @staticmethod
-    def compiled_helper(number: int) -> Any:
-        return pytest.importorskip("numba").njit(lambda x: x * number)
-
-    @staticmethod
-    def helper_of_helper(number: int) -> Any:
-        def inner(x: Any, factor: int = number) -> Any:
-            return x * factor
-
-        return lambda x: inner(x)
-
-    @staticmethod
-    def keyword_default(number: int) -> Any:
-        def helper(x: Any, *, factor: int = number) -> Any:
-            return x * factor
-
-        return helper
-
-    @staticmethod
-    def array(number: int) -> Any:
-        return np.array([1, number], np.int8)
-
-    @staticmethod
-    def order_of_memory(number: int) -> Any:
-        return np.zeros((3, 3), order="C" if number == 3 else "F")
-
-    @staticmethod
-    def nested(number: int) -> Any:
-        return (1, (2.0, np.float32(number)), {"a": [number]})
-
-    @staticmethod
-    def alternatives(number: int) -> Any:
-        return frozenset({"north", "south", number})
-
-    @staticmethod
-    def zero(number: int) -> Any:
-        return 0.0 if number == 3 else -0.0
+# Parts that rules may name; each depends on a number.
+NAMED: dict[str, Callable[[int], Any]] = {
+    "an enumeration": lambda number: Enum("Prize", {"WIN": number}),
+    "a member": lambda number: Enum("Prize", {"WIN": number}).WIN,  # type: ignore[attr-defined]
+    "a flag": lambda number: IntFlag("Wall", {"NORTH": number}),
+    "fields": lambda number: Sizes(number),
+    "defaults of fields": lambda number: (
+        NamedTuple("Sizes", [("width", int)]) if number == 3 else Sizes
+    ),
+    "a class's attribute": lambda number: type("Config", (), {"speed": number}),
+    "many modules": many_modules,
+    "a compiled helper": lambda number: pytest.importorskip("numba").njit(lambda x: x * number),
+    "a helper of a helper": helper_of_helper,
+    "a keyword's default": keyword_default,
+    "an array": lambda number: np.array([1, number], np.int8),
+    "an order of memory": lambda number: np.zeros((3, 3), order="C" if number == 3 else "F"),
+    "nested": lambda number: (1, (2.0, np.float32(number)), {"a": [number]}),
+    "alternatives": lambda number: frozenset({"north", "south", number}),
+    "a zero": lambda number: 0.0 if number == 3 else -0.0,
+}
 
 
 NAMING = """
@@ -112,10 +83,9 @@ def naming(thing: Any) -> Any:
     return names["function"]
 
 
-@pytest.mark.parametrize("kind", [name for name in vars(Named) if not name.startswith("_")])
+@pytest.mark.parametrize("kind", NAMED)
 def test_a_fingerprint_tells_values_apart(kind: str) -> None:
-    make = getattr(Named, kind)
-    marks = [fingerprint(naming(make(number))) for number in (3, 5, 3)]
+    marks = [fingerprint(naming(NAMED[kind](number))) for number in (3, 5, 3)]
     assert marks[0] == marks[2] != marks[1]
     assert [unreadable for _, unreadable in marks] == [[], [], []]
 
@@ -161,9 +131,9 @@ def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
     from agym.envs.games.pong import Pong
     from agym.rules.compiling import mark_of
     from agym.rules.contract import RuleBook
-    from tests.rules.test_fingerprints import Named, fingerprint, naming
+    from tests.rules.test_fingerprints import NAMED, fingerprint, naming
 
-    print(mark_of(RuleBook.of(Pong)), fingerprint(naming(Named.alternatives(3))))
+    print(mark_of(RuleBook.of(Pong)), fingerprint(naming(NAMED["alternatives"](3))))
     """
     outputs = {run(tmp_path, code, 8)[:2] for _ in range(2)}
     assert len(outputs) == 1

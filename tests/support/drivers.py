@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pytest
 import uvloop
 
 import agym
+from agym.testing import worlds
 from tests.support.backends import FORK, name_of
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.gated_envs import AsyncGated, Gated, try_gate
@@ -65,28 +65,8 @@ each_api = pytest.mark.parametrize("api", APIS)
 each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 
 
-class Player:
+class Player(worlds.Player):
     """Either API, blocking: what has to be awaited is awaited at once, and inside its loop."""
-
-    def __init__(self, envs: Any, runner: asyncio.Runner | None) -> None:
-        self.envs = envs
-        self.runner = runner
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.envs, name)
-        if self.runner is None or not callable(found):
-            return found
-        return partial(self._run, found)
-
-    def _run(self, method: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-        async def go() -> Any:
-            result = method(*args, **keywords)
-            if inspect.isasyncgen(result):
-                return [batch async for batch in result]
-            return await result if inspect.isawaitable(result) else result
-
-        assert self.runner is not None
-        return self.runner.run(go())
 
     def let(self, path: str) -> None:
         """Wait until an environment stands at its gate, and let it through."""
@@ -100,9 +80,6 @@ class Player:
         else:
             while not try_gate(path):
                 time.sleep(0.001)
-
-    def close(self) -> None:
-        self.envs.close() if self.runner is None else self._run(self.envs.aclose)
 
     def __len__(self) -> int:
         return len(self.envs)

@@ -10,8 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import check_env
 from gymnasium.utils.play import play as play_by_hand
 from gymnasium.vector import AutoresetMode
 from hypothesis import given
@@ -51,7 +49,6 @@ IDS = ("agym/Pong-v0", "agym/PongRally-v0")
 GAMES = {"Pong": Pong, "PongRally": PongRally}
 ENGINES = ("python", "compiled", "parallel")
 
-each_id = pytest.mark.parametrize("env_id", IDS)
 each_game = pytest.mark.parametrize("name", GAMES)
 
 rows = st.integers(0, HEIGHT - 1)
@@ -92,13 +89,6 @@ def test_reflected_paths_are_straight_ones_on_a_folded_strip(
         assert 0 <= now < HEIGHT
         assert now == unfolded(row + k * fall)
         assert abs(speed) == abs(fall)
-
-
-def test_the_corner_of_a_fold() -> None:
-    assert fly(1, 20, -3, 1, CENTRE, CENTRE)[:3] == (2, 21, 3)
-    assert fly(28, 20, 3, 1, CENTRE, CENTRE)[:3] == (27, 21, -3)
-    assert fly(3, 20, -3, 1, CENTRE, CENTRE)[:3] == (0, 21, -3)  # reflected in the next step
-    assert fly(0, 20, -3, 1, CENTRE, CENTRE)[:3] == (3, 21, 3)
 
 
 @given(rows, falls, runs, paddles)
@@ -237,87 +227,6 @@ def test_the_same_trajectories_as_ever(
 # ---------------------------------------------------------------- the environments
 
 
-@each_id
-@pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array"])
-def test_gymnasiums_checker_is_content(env_id: str, render_mode: str | None) -> None:
-    """Its warnings are errors here."""
-    env = gymnasium.make(env_id, render_mode=render_mode)
-    check_env(env.unwrapped)
-    assert env.spec is not None
-    assert env.spec.id == env_id
-
-
-@each_id
-def test_seeds_decide_everything(env_id: str) -> None:
-    def played(seed: int) -> Any:
-        env = gymnasium.make(env_id)
-        env.action_space.seed(1)
-        seen = [env.reset(seed=seed)[0]]
-        for _ in range(200):
-            observation, reward, terminated, _, _ = env.step(env.action_space.sample())
-            seen += [observation, np.float64(reward)]
-            if terminated:
-                seen.append(env.reset()[0])
-        return seen
-
-    assert same(played(5), played(5))
-    assert not same(played(5), played(6))
-
-
-@pytest.mark.once
-@each_id
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step", "disabled"])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_native_gives_what_serial_gives(env_id: str, autoreset: str, workers: int) -> None:
-    keywords: dict[str, Any] = {"autoreset": autoreset, "output": "array"}
-    if env_id == IDS[0]:
-        keywords["points"] = 1
-    ended = 0
-    with (
-        agym.make(env_id, 5, backend="serial", **keywords) as theirs,
-        agym.make(env_id, 5, backend="vector", workers=workers, **keywords) as ours,
-    ):
-        assert same(ours.reset(seed=3), theirs.reset(seed=3))
-        ours.action_space.seed(0)
-        for k in range(150):
-            actions = ours.action_space.sample()
-            mine, other = ours.step(actions), theirs.step(actions)
-            assert same(mine[:4], other[:4])
-            assert same([*mine.infos], [*other.infos])
-            ended += int(mine.terminated.sum())
-            if k == 100:
-                some: Any = {"seed": [8, 2], "env_ids": [1, 4]} if autoreset != "next_step" else {}
-                assert same(ours.reset(**some)[:1], theirs.reset(**some)[:1])
-    assert ended > 5
-
-
-@each_id
-def test_results_of_the_native_backend_are_the_callers(env_id: str) -> None:
-    with agym.make(env_id, 2, backend="vector", output="array") as envs:
-        first = envs.reset(seed=0).observations
-        kept = first.copy()
-        envs.step(envs.action_space.sample())
-        assert same(first, kept)
-
-
-def test_options_by_id() -> None:
-    envs = gymnasium.make_vec(IDS[0], 2, points=1, skill=0.0, engine="python", max_episode_steps=9)
-    envs.reset(seed=0)
-    for k in range(9):
-        *_, truncated, _ = envs.step(np.zeros(2, np.int64))
-        assert truncated.tolist() == [k == 8] * 2
-    envs.close()
-    env = gymnasium.make(IDS[0], points=3, skill=0.0)
-    env.reset(seed=0)
-    total, over, steps = 0.0, False, 0
-    while not over:
-        _, reward, over, _, _ = env.step(0)
-        total += float(reward)
-        steps += 1
-    assert -3 <= total <= 3
-    assert steps > 3 * 17
-
-
 @each_game
 def test_pictures(name: str) -> None:
     text = agym.vectorize(GAMES[name], 2, engine="python", render_mode="ansi")
@@ -376,47 +285,8 @@ def test_keyboard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"points": 0}, "points=0 must be"), ({"points": 1.5}, "points=1.5 is invalid"),
         ({"skill": 1.1}, "skill=1.1 must be"), ({"speed": 2}, "parameters are points, skill"),
-        ({"engine": "magic"}, "engine"), ({"render_mode": "human"}, "render_mode"),
-        ({"num_envs": 0}, "num_envs"), ({"max_episode_steps": 0}, "max_episode_steps"),
     ],
 )  # fmt: skip
 def test_arguments_that_cannot_work(keywords: dict[str, Any], words: str) -> None:
     with pytest.raises(agym.UsageError, match=words):
         agym.vectorize(Pong, **{"num_envs": 2, "engine": "python", **keywords})
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_calls_that_cannot_work(engine: str) -> None:
-    envs = agym.vectorize(
-        Pong, 2, engine=engine, autoreset_mode=AutoresetMode.DISABLED, max_episode_steps=2
-    )
-    with pytest.raises(ResetNeeded, match="reset"):
-        envs.step(np.array([0, 1]))
-    before, _ = envs.reset(seed=1)
-    for actions in ([0, 3], [-1, 0], [0], [[0, 1]], [0.0, 1.0], [True, False], None):
-        with pytest.raises(agym.UsageError, match="actions"):
-            envs.step(actions)
-    assert same(envs.reset(seed=1)[0], before)
-    for kind in (np.int8, np.uint8, np.int32, np.uint64):
-        envs.reset(seed=1)
-        envs.step(np.array([0, 2], kind))
-    envs.step([0, 2])
-    with pytest.raises(ResetNeeded, match="reset_mask"):
-        envs.step([0, 2])
-    envs.close()
-
-
-@each_id
-def test_actions_that_are_none(env_id: str) -> None:
-    env = gymnasium.make(env_id, disable_env_checker=True)
-    env.reset(seed=0)
-    for action in (3, -1, [0, 3], [0, 1, 2], "up"):
-        with pytest.raises(agym.UsageError, match="action"):
-            env.step(action)
-
-
-@each_id
-def test_worker_processes_know_the_ids(env_id: str) -> None:
-    with agym.make(env_id, 2, backend="process", workers=1) as envs:
-        observations, _ = envs.reset(seed=0)
-        assert [observation.shape for observation in observations] == [(HEIGHT, WIDTH)] * 2

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+
+from agym.testing.worlds import AsCoroutine
 
 SHAPES = [(40, 60, 3), (50, 30, 3), (1, 2000, 3)]
 
@@ -77,24 +80,8 @@ class Painter(gym.Env[Any, Any]):
         }[str(mode)]
 
 
-class AsyncPainter:
-    """The same as a coroutine environment."""
+class AsyncPainter(AsCoroutine):
+    """The same as a coroutine environment, which paints at once."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        self.inner = Painter(*args, **keywords)
-        self.seconds, self.inner.seconds = self.inner.seconds, 0.0
-        self.render_mode = self.inner.render_mode
-        self.observation_space = Painter.observation_space
-        self.action_space = Painter.action_space
-
-    async def reset(self, **keywords: Any) -> Any:
-        return self.inner.reset(**keywords)
-
-    async def step(self, action: Any) -> Any:
-        return self.inner.step(action)
-
-    async def render(self) -> Any:
-        return self.inner.render()
-
-    def close(self) -> None:
-        self.inner.close()
+        super().__init__(partial(Painter, *args, **{**keywords, "seconds": 0.0}))
