@@ -136,7 +136,9 @@ class RuleBook:
         unknown = [name for name in values if name not in self.parameters]
         if unknown:
             known = ", ".join(self.parameters) or "none"
-            raise UsageError(f"{self.name} has no parameter {unknown[0]!r}: it has {known}")
+            raise UsageError(
+                f"{self.name} has no parameter {unknown[0]!r}: its parameters are {known}"
+            )
         values = {**self.parameters, **values}
         check = getattr(self.rules, "check", None)
         arrays = {name: self._fitting(name, value, num_envs) for name, value in values.items()}

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agym import AsyncEnvs, Batch, Envs, Hook, StepResult, envs_of
+from agym import AsyncEnvs, Batch, Envs, Hook, StepResult, Tap, envs_of
 from agym.core._system.extras import require
 from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import Ids, check_count, parse_env_ids
@@ -122,6 +122,7 @@ def tensorboard(
         ClosedError: The environments are not open.
     """
     api = envs_of(envs, "agym.tensorboard")
+    tap = api.tap
     every = check_count("every", every)
     step = check_count("step", step, least=0)
     ids = parse_env_ids(env_ids, api.num_envs, least=1)
@@ -146,8 +147,8 @@ def tensorboard(
         steps = range(step, FOR_EVER, rounds * api.num_envs)
         movie = ClipMovie(writer, lock, f"{prefix}envs/video", video_length, rate, steps)
         paint = partial(paint_whole, scale=scale, size=FITTING)
-        clips = Clips(api, Writer([movie], paint), ids, rounds, video_length)
-    return TensorBoard(api, writer, lock, clips, every, step, prefix, closes=closes)
+        clips = Clips(api, tap, Writer([movie], paint), ids, rounds, video_length)
+    return TensorBoard(api, tap, writer, lock, clips, every, step, prefix, closes=closes)
 
 
 class TensorBoard(Attached, Hook):
@@ -166,6 +167,7 @@ class TensorBoard(Attached, Hook):
     def __init__(
         self,
         api: Envs | AsyncEnvs,
+        tap: Tap,
         writer: Any,
         lock: threading.Lock,
         clips: Clips | None,
@@ -176,7 +178,7 @@ class TensorBoard(Attached, Hook):
         closes: bool,
     ) -> None:
         self._is_async = isinstance(api, AsyncEnvs)
-        self._tap = tap = api.tap
+        self._tap = tap
         self._writer = writer
         self._lock = lock  # guards the writer, which two threads use
         self._clips = clips
@@ -324,7 +326,7 @@ class Clips(Recording):
     """Records the first steps of every interval."""
 
     def __init__(
-        self, api: Envs | AsyncEnvs, writer: Writer, ids: Ids, rounds: int, length: int
+        self, api: Envs | AsyncEnvs, tap: Tap, writer: Writer, ids: Ids, rounds: int, length: int
     ) -> None:
         """Start with the next step.
 
@@ -333,7 +335,7 @@ class Clips(Recording):
         self._rounds = rounds
         self._length = length
         self._round = 0
-        super().__init__(api, writer, ids, 1, drop=True)
+        super().__init__(api, tap, writer, ids, 1, drop=True)
 
     def _take(self) -> None:
         recorded = self._round % self._rounds < self._length

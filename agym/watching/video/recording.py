@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agym import AsyncEnvs, Envs, Hook, envs_of
+from agym import AsyncEnvs, Envs, Hook, Tap, envs_of
 from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import Ids, check_count, is_number, parse_env_ids
 from agym.core.protocol.typing import Array
@@ -91,6 +91,7 @@ def record(
         ClosedError: The environments are not open.
     """
     api = envs_of(envs, "agym.record")
+    tap = api.tap
     check_pictures(api)
     if not drop and isinstance(api, AsyncEnvs):
         raise UsageError("drop=False would block the event loop: leave it out, or use agym.make")
@@ -110,7 +111,7 @@ def record(
     else:
         paint = partial(_paint_each, labels=texts, scale=scale)
     writer = Writer([Movie(each, rate) for each in paths], paint)
-    return Recording(api, writer, ids, every, drop=drop)
+    return Recording(api, tap, writer, ids, every, drop=drop)
 
 
 def paths_of(path: Path, ids: Sequence[int]) -> list[Path]:
@@ -178,11 +179,11 @@ class Recording(Attached, Hook):
     """
 
     def __init__(
-        self, api: Envs | AsyncEnvs, writer: Writer, ids: Ids, every: int, *, drop: bool
+        self, api: Envs | AsyncEnvs, tap: Tap, writer: Writer, ids: Ids, every: int, *, drop: bool
     ) -> None:
         self.dropped = 0
         self._is_async = isinstance(api, AsyncEnvs)
-        self._tap = api.tap
+        self._tap = tap
         self._writer = writer
         self._drop = drop
         # The engine's ids, which differ from ``ids`` in a group.
