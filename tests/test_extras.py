@@ -95,7 +95,9 @@ def test_the_library_imports_the_core_and_the_core_is_what_it_imports() -> None:
             assert found <= CORE | needed(*EXTRAS[extra]), f"{path} needs more than {extra}"
         if not extras:
             assert found <= CORE, f"{path} imports {found - CORE}"
-            used |= distributions(ast.walk(ast.parse(path.read_text())))
+            anywhere = distributions(ast.walk(ast.parse(path.read_text())))
+            assert not anywhere & needed(*EXTRAS["cli"]) - CORE, path
+            used |= anywhere
     assert used >= CORE
 
 

@@ -19,7 +19,6 @@ from agym.cli.app import app
 from agym.cli.console import console
 from benchmarks.app import app as benchmarks
 from tests.support.patience import patience
-from tests.support.scripts import run
 
 PACKAGE = Path(agym.__file__).parent
 
@@ -122,14 +121,6 @@ def test_envs_that_raise_are_a_sentence_each(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_unknown_option_exits_2() -> None:
     assert CliRunner().invoke(app, ["demo", "--colour", "red"]).exit_code == 2
-
-
-def test_command_line_loads_no_optional_package(tmp_path: Path) -> None:
-    code = """
-        import sys, agym.cli.app
-        print(*{"matplotlib", "stable_baselines3", "torch", "ale_py"} & {*sys.modules})
-    """
-    assert run(tmp_path, code) == (0, "\n", "")
 
 
 def test_titles_cells_and_captions() -> None:

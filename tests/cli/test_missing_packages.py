@@ -167,20 +167,3 @@ def test_a_command_without_its_extra_says_so_in_one_sentence(
     """
     error = f"{needs} {package}: {install_command(extra)}\n"
     assert run(tmp_path, code) == (1, "", error)
-
-
-def test_the_library_works_without_the_packages_of_the_command(tmp_path: Path) -> None:
-    code = """
-        import sys
-
-        sys.modules["typer"] = sys.modules["rich"] = None
-        import agym
-
-        with agym.make("CartPole-v1", 2, backend="process", workers=1) as envs:
-            envs.reset(seed=0)
-            with agym.trace(envs, "run.json"):
-                envs.step([0, 1])
-            print(envs.stats(), agym.overlap("run.json"), agym.plan("CartPole-v1", 2))
-    """
-    exit_code, _, err = run(tmp_path, code, 10)
-    assert (exit_code, err) == (0, "")

@@ -11,8 +11,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_T
 LIBRARIES = ("gem", "skyrl_gym", "textarena", "trl", "verifiers")
 
 # With AGYM_ADAPTERS a library that is missing is a failure, and else its tests are not collected.
-collect_ignore = [
-    f"test_{library}.py"
-    for library in LIBRARIES
-    if "AGYM_ADAPTERS" not in os.environ and find_spec(library) is None
+AVAILABLE = [
+    library for library in LIBRARIES if "AGYM_ADAPTERS" in os.environ or find_spec(library)
 ]
+collect_ignore = [f"test_{library}.py" for library in LIBRARIES if library not in AVAILABLE]

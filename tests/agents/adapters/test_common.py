@@ -1,27 +1,30 @@
-"""What the adapters share, without any of the libraries."""
+"""What the adapters share: a seat for a library that waits, and promises that all of them make."""
 
 from __future__ import annotations
 
 import asyncio
+import doctest
 import gc
 import random
-import subprocess
-import sys
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 import agym
+from agym.agents.adapters import common
 from agym.agents.adapters.common import OwnRandom, Seat, as_chat, as_text
-from tests.agents.adapters.examples import failures
+from tests.agents.adapters.conftest import AVAILABLE
+from tests.support.envs.plain_envs import Tally
 from tests.support.envs.text_envs import Guess, Meeting
 from tests.support.patience import patience
-from tests.support.scripts import install_command
+from tests.support.scripts import install_command, run
 
 
 def test_a_seat_is_an_environment_for_a_library_that_waits() -> None:
@@ -29,25 +32,14 @@ def test_a_seat_is_an_environment_for_a_library_that_waits() -> None:
     observation, info = seat.reset(seed=3)
     assert observation == "guess a number up to 7"
     assert seat.reset(seed=3)[1] == info
-    step = seat.step(info["number"])
-    assert (step.observation, step.reward, step.terminated, step.truncated) == (
-        "right",
-        1.0,
-        True,
-        False,
-    )
+    assert seat.step(info["number"])[:4] == ("right", 1.0, True, False)
     with pytest.raises(agym.UsageError, match="the episode is over"):
         seat.step(1)
+    assert seat.reset(options={"number": 9})[1]["number"] == 9
     seat.close()
     seat.close()
     with pytest.raises(agym.ClosedError):
         seat.step(1)
-
-
-def test_options_of_a_reset_arrive() -> None:
-    seat = Seat(Guess, {})
-    assert seat.reset(options={"number": 9})[1]["number"] == 9
-    seat.close()
 
 
 def test_texts_are_parsed() -> None:
@@ -121,36 +113,24 @@ def test_what_nobody_holds_is_closed() -> None:
     assert not thread.is_alive()
 
 
-class Nested(gymnasium.Env[Any, Any]):
+class Nested(Tally):
     """Steps another environment through an adapter."""
 
-    observation_space = gymnasium.spaces.Discrete(2)
-    action_space = gymnasium.spaces.Discrete(2)
-    inner: Seat | None = None
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
-        self.inner = Seat(Guess, {})
-        self.inner.reset()
-        return 0, {}
-
-    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        assert self.inner is not None
-        return 0, self.inner.step(1).reward, False, False, {}
-
-    def close(self) -> None:
-        if self.inner is not None:
-            self.inner.close()
+    def step(self, action: Any) -> Any:
+        with closing(Seat(Guess, {})) as inner:
+            inner.reset()
+            inner.step(1)
+        return super().step(action)
 
 
 def test_a_seat_inside_a_seat_is_refused_or_runs_in_a_thread() -> None:
-    seat = Seat(Nested, {"backend": "serial"})
-    with pytest.raises(agym.EnvError, match="backend='thread'"):
+    with closing(Seat(Nested, {"backend": "serial"})) as seat:
         seat.reset()
-    seat.close()
-    seat = Seat(Nested, {"backend": "thread"})
-    seat.reset()
-    assert seat.step(0).reward in (0.0, 1.0)
-    seat.close()
+        with pytest.raises(agym.EnvError, match="backend='thread'"):
+            seat.step(0)
+    with closing(Seat(Nested, {"backend": "thread"})) as seat:
+        seat.reset()
+        assert seat.step(0).reward > 0
 
 
 def test_each_has_random_states_of_its_own() -> None:
@@ -185,31 +165,147 @@ def test_observations_as_text_and_as_chat() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("library", agym.adapters.__all__)
-def test_a_missing_library_is_a_sentence_that_names_the_extra(library: str) -> None:
+def test_a_missing_library_is_a_sentence_that_names_the_extra(library: str, tmp_path: Path) -> None:
+    """Importing agym imports no adapter."""
     script = f"""
-import sys
-sys.modules[{library!r}] = None  # as if it were not installed
-import agym
-try:
-    agym.adapters.{library}
-except agym.MissingExtraError as error:
-    print(error)
-"""
-    told = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=patience(5)
-    )
+        import sys
+        sys.modules[{library!r}] = None  # as if it were not installed
+        import agym
+        print([name for name in sys.modules if name.startswith("agym.agents")])
+        try:
+            agym.adapters.{library}
+        except agym.MissingExtraError as error:
+            print(error)
+    """
+    _, out, _ = run(tmp_path, script)
+    imported, sentence = out.splitlines()
+    assert imported == "[]"
     hint = install_command(library.replace("_", "-"))
-    assert told.stdout.strip().endswith(f"is not installed: {hint}"), told
+    assert sentence.endswith(f"is not installed: {hint}")
 
 
-def test_the_example_is_true() -> None:
-    assert not failures(agym.adapters)
-
-
-def test_importing_agym_imports_no_adapter() -> None:
-    script = "import agym, sys; print([m for m in sys.modules if m.startswith('agym.agents')])"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert told.stdout.strip() == "[]"
+def test_the_adapters_are_listed() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         agym.adapters.nonsense  # noqa: B018
     assert dir(agym.adapters) == agym.adapters.__all__
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries warn of each other's future
+@pytest.mark.parametrize("library", ["", *AVAILABLE])
+def test_the_examples_are_true(library: str) -> None:
+    module = getattr(agym.adapters, library) if library else agym.adapters
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    examples = [test for test in doctest.DocTestFinder().find(module) if test.examples]
+    assert examples
+    for example in examples:
+        runner.run(example, out=report.append)
+    assert not report
+
+
+CART_POLE, EASY = "CartPole-v1", "game:GuessTheNumber-v0-easy"
+ROW = {"prompt": [{"role": "user", "content": "6 x 7?"}]}
+
+
+def bare(x: int) -> int:
+    return x
+
+
+def act(x: int) -> int:
+    """Act."""
+    return x
+
+
+def reset(x: int) -> int:
+    """Take a name of the adapter's own."""
+    return x
+
+
+async def act_later(x: int) -> int:
+    """Act."""
+    return x
+
+
+def tools(*functions: Any) -> Callable[[Any], Any]:
+    return lambda adapter: adapter.environment_class(Guess, tools=[*functions])
+
+
+# What each adapter refuses, and a part of the error.
+REFUSED: dict[str, list[tuple[Callable[[Any], Any], str]]] = {
+    "common": [
+        (lambda adapter: adapter.Seat(CART_POLE, {}, parse=5), "parse=5 must be a function"),
+        (lambda adapter: adapter.Seat(CART_POLE, {"num_envs": 4}), "num_envs=4 isn't an option"),
+    ],
+    "gem": [
+        (lambda adapter: adapter.factory(5), "_id=5 must be a string"),
+        (lambda adapter: adapter.register(5, CART_POLE), "_id=5 must be a string"),
+        (lambda adapter: adapter.factory("game:Game2048-v0-har"), "mean 'game:Game2048-v0-hard'"),
+        (lambda adapter: adapter.factory(EASY, wrappers=[5]), "wrappers=.* list of functions"),
+        (lambda adapter: adapter.VectorEnv(CART_POLE, 2, autoreset_mode="same"), "_mode='same'"),
+        (lambda adapter: adapter.VectorEnv(CART_POLE, 2, parse=5), "parse=5 must be a function"),
+        (lambda adapter: adapter.Env(CART_POLE, parse="int"), "parse='int' must be a function"),
+        (lambda adapter: adapter.Env(CART_POLE, num_envs=4), "num_envs=4 isn't an option"),
+        (lambda adapter: adapter.register("test:x", CART_POLE, num_envs=4), "gem.make_vec"),
+    ],
+    "skyrl_gym": [
+        (lambda adapter: adapter.factory(5, [ROW]), "_id=5 must be a string"),
+        (lambda adapter: adapter.register(5, CART_POLE), "_id=5 must be a string"),
+        (lambda adapter: adapter.factory("gsm9k", [ROW]), r"'gsm9k' is not registered.*gsm8k"),
+        (lambda adapter: adapter.factory("gsm8k", []), "tasks is empty"),
+        (lambda adapter: adapter.factory("gsm8k", [ROW, {"prompt": "a"}]), r"tasks\[1\] needs a"),
+        (lambda adapter: adapter.factory("gsm8k", ROW), "tasks=.* must be a sequence of rows"),
+        (lambda adapter: adapter.factory("gsm8k", 5), "tasks=5 must be a sequence of rows"),
+        (lambda adapter: adapter.factory("gsm8k", ["6 x 7?"]), r"tasks\[0\] needs a 'prompt'"),
+        (lambda adapter: adapter.register("x", CART_POLE, parse=2), "parse=2 must be a function"),
+    ],
+    "textarena": [
+        (lambda adapter: adapter.factory(5), "_id=5 must be a string"),
+        (lambda adapter: adapter.register(5, CART_POLE), "_id=5 must be a string"),
+        (lambda adapter: adapter.factory("TicTacTo-v0"), "did you mean"),
+        (lambda adapter: adapter.factory("TicTacToe-v0", opponent=act, seat=2), "the 2 players"),
+        (lambda adapter: adapter.factory("TicTacToe-v0", players=2), "needs an opponent"),
+        (lambda adapter: adapter.factory("TicTacToe-v0", players="2"), "players='2' must be"),
+        (lambda adapter: adapter.factory("TicTacToe-v0", seat=0.5), "seat=0.5 must be"),
+        (lambda adapter: adapter.factory("TicTacToe-v0", opponent="me"), "opponent='me' must be"),
+        (lambda adapter: adapter.register("x-v0", CART_POLE, parse=5), "parse=5 must be a"),
+    ],
+    "trl": [
+        (lambda adapter: adapter.environment_class(Guess, tools=act), "tools=.* must be a list"),
+        (lambda adapter: adapter.environment_class(Guess, num_envs=2), "num_envs=2 isn't an"),
+        (tools(5), "tools=.* must be a list"),
+        (tools(), "tools is empty"),
+        (tools(reset), "cannot be named 'reset'"),
+        (tools(bare), "'bare' needs a docstring"),
+        (tools(act_later), "must be a plain `def`"),
+        (tools(act, act), "two tools are named 'act'"),
+        (lambda adapter: adapter.rollout_func(Guess, max_turns=0), "max_turns=0"),
+        (lambda adapter: adapter.rollout_func(Guess, max_turns="8"), "max_turns='8' must be"),
+        (lambda adapter: adapter.rollout_func(Guess, seed=None), "seed=None must be"),
+        (lambda adapter: adapter.rollout_func(Guess, parse=1), "parse=1 must be a function"),
+        (lambda adapter: adapter.rollout_func(Guess, generate=1), "generate=1 must be a function"),
+    ],
+    "verifiers": [
+        (lambda adapter: adapter.register(5, CART_POLE), "_id=5 must be a string"),
+        (lambda adapter: adapter.factory({"taskset": {"id": "no-such-taskset"}}), "not found"),
+        (lambda adapter: adapter.factory("agym-guess"), "env='agym-guess' must be a dict"),
+        (lambda adapter: adapter.classes(CART_POLE, tasks=["a"]), "neither a seed"),
+        (lambda adapter: adapter.classes(CART_POLE, tasks=5), "tasks=5 must be a list"),
+        (lambda adapter: adapter.classes(CART_POLE, tasks={"seed": 3}), "tasks=.* must be a list"),
+        (lambda adapter: adapter.classes(CART_POLE, tasks=[]), "tasks is empty"),
+        (lambda adapter: adapter.classes(CART_POLE, tasks=[True]), "neither a seed nor"),
+        (lambda adapter: adapter.classes(CART_POLE, tasks=[-1]), "-1: it must be an integer"),
+        (lambda adapter: adapter.classes(CART_POLE, parse=5), "parse=5 must be a function"),
+        (lambda adapter: adapter.classes(CART_POLE, num_envs=5), "num_envs=5 isn't an option"),
+        (lambda adapter: adapter.register("sys", Guess), "there is already a module 'sys'"),
+        (lambda adapter: adapter.register("a.b", Guess), "must be a name"),
+    ],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["common", *AVAILABLE])
+def test_wrong_arguments_are_named(library: str) -> None:
+    adapter = common if library == "common" else getattr(agym.adapters, library)
+    for call, message in REFUSED[library]:
+        with pytest.raises(agym.UsageError, match=message):
+            call(adapter)

@@ -8,7 +8,6 @@ import pytest
 import skyrl_gym
 
 import agym
-from tests.agents.adapters.examples import failures
 from tests.support.envs.text_envs import Guess
 
 adapter = agym.adapters.skyrl_gym
@@ -21,10 +20,6 @@ TASKS = [
     }
     for n in range(5)
 ]
-
-
-def test_examples_are_true() -> None:
-    assert not failures(adapter)
 
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
@@ -54,15 +49,6 @@ def test_seeds_draw_the_tasks() -> None:
         assert {*drawn} == {0, 1, 2, 3, 4}
         again = [info["task"] for info in envs.reset().infos]
         assert again != drawn
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(agym.UsageError, match=r"'gsm9k' is not registered.*gsm8k"):
-        adapter.factory("gsm9k", TASKS)
-    with pytest.raises(agym.UsageError, match="tasks is empty"):
-        adapter.factory("gsm8k", [])
-    with pytest.raises(agym.UsageError, match=r"tasks\[1\] needs a 'prompt'"):
-        adapter.factory("gsm8k", [TASKS[0], {"prompt": "no chat"}])
 
 
 def test_an_environment_that_refuses_a_task_is_a_fault_of_it() -> None:
@@ -100,22 +86,6 @@ def test_limits_of_turns_cut_off(limit: int | None) -> None:
         output = [env.step("1") for _ in range(limit or 2)][-1]
         assert output["done"]
         assert (output["metadata"]["terminated"], output["metadata"]["truncated"]) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: adapter.factory(["gsm8k"], TASKS), "env_id=.* must be a string"),
-        (lambda: adapter.factory("gsm8k", TASKS[0]), "tasks=.* must be a sequence of rows"),
-        (lambda: adapter.factory("gsm8k", 5), "tasks=5 must be a sequence of rows"),
-        (lambda: adapter.factory("gsm8k", ["6 x 7?"]), r"tasks\[0\] needs a 'prompt'"),
-        (lambda: adapter.register(None, "CartPole-v1"), "env_id=None must be a string"),
-        (lambda: adapter.register("x", "CartPole-v1", parse=2), "parse=2 must be a function"),
-    ],
-)
-def test_wrong_arguments_are_named(call: Any, message: str) -> None:
-    with pytest.raises(agym.UsageError, match=message):
-        call()
 
 
 @pytest.mark.parametrize("task", [-1, 10**6, "6", 1.5, True])

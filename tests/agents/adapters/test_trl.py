@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +22,6 @@ from transformers.utils import get_json_schema
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 import agym
-from tests.agents.adapters.examples import failures
 from tests.support.envs.text_envs import Guess, Meeting
 
 adapter = agym.adapters.trl
@@ -45,12 +47,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     inner.decoder = decoders.ByteLevel()
     inner.add_tokens([AddedToken(word, normalized=False) for word in WORDS])
     made = PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=["<|im_start|>"],
-        padding_side="left",
-    )
+        tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>",
+        additional_special_tokens=["<|im_start|>"], padding_side="left",
+    )  # fmt: skip
     made.chat_template = TEMPLATE.read_text()
     return made
 
@@ -59,16 +58,10 @@ def model_that_says(tokenizer: PreTrainedTokenizerFast, words: list[str]) -> GPT
     """Two layers, which say one of the words, or end."""
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=len(tokenizer),
-        n_positions=2048,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        tie_word_embeddings=False,
-    )
+        vocab_size=len(tokenizer), n_positions=2048, n_embd=32, n_layer=2, n_head=2,
+        bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id, tie_word_embeddings=False,
+    )  # fmt: skip
     model = GPT2LMHeadModel(config)
     said = tokenizer.convert_tokens_to_ids([*words, "<|im_end|>"])
     with torch.no_grad():
@@ -79,28 +72,24 @@ def model_that_says(tokenizer: PreTrainedTokenizerFast, words: list[str]) -> GPT
     return model
 
 
-def configure(folder: Path, **options: Any) -> trl.GRPOConfig:
-    return trl.GRPOConfig(
-        output_dir=str(folder),
-        use_cpu=True,
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_steps=2,
-        learning_rate=1e-2,
-        logging_steps=1,
-        report_to=[],
-        save_strategy="no",
-        bf16=False,
-        disable_tqdm=True,
-        gradient_checkpointing=False,
-        **{"max_completion_length": 200, **options},
-    )
-
-
-def stop_loop(trainer: trl.GRPOTrainer) -> None:
-    atexit.unregister(shutdown_event_loop_in_daemon)
-    shutdown_event_loop_in_daemon(trainer.async_loop_thread, trainer.async_loop)
-    trainer.async_loop.close()
+def trained(
+    tokenizer: PreTrainedTokenizerFast, folder: Path, words: list[str], data: Any, **options: Any
+) -> trl.GRPOTrainer:
+    """Train a model that says some words for two steps, which change its weights."""
+    config = trl.GRPOConfig(
+        output_dir=str(folder), use_cpu=True, per_device_train_batch_size=8, num_generations=4,
+        max_steps=2, learning_rate=1e-2, logging_steps=1, report_to=[], save_strategy="no",
+        bf16=False, disable_tqdm=True, gradient_checkpointing=False, max_completion_length=200,
+        **options.pop("config", {}),
+    )  # fmt: skip
+    trainer = trl.GRPOTrainer(
+        model=model_that_says(tokenizer, words), processing_class=tokenizer, args=config,
+        train_dataset=Dataset.from_dict(data), **options,
+    )  # fmt: skip
+    before = trainer.model.lm_head.weight.detach().clone()
+    trainer.train()
+    assert not torch.equal(trainer.model.lm_head.weight, before)
+    return trainer
 
 
 def guess(number: int) -> int:
@@ -115,109 +104,79 @@ def guess(number: int) -> int:
 PROMPTS = [[{"role": "user", "content": "Let us play. "}]] * 4
 
 
-def test_examples_are_true() -> None:
-    assert not failures(adapter)
-
-
 def test_a_trainer_calls_tools_that_step_environments(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     kind = adapter.environment_class(Guess, tools=[guess], most=3, turns=2)
-    trainer = trl.GRPOTrainer(
-        model=model_that_says(tokenizer, CALLS),
-        processing_class=tokenizer,
-        args=configure(tmp_path, max_tool_calling_iterations=3),
-        train_dataset=Dataset.from_dict({"prompt": PROMPTS, "seed": [0, 1, 2, 3]}),
-        environment_factory=kind,
-    )
-    before = trainer.model.lm_head.weight.detach().clone()
-    trainer.train()
+    trainer = trained(
+        tokenizer, tmp_path, CALLS, {"prompt": PROMPTS, "seed": [0, 1, 2, 3]},
+        environment_factory=kind, config={"max_tool_calling_iterations": 3},
+    )  # fmt: skip
     log = trainer.state.log_history
     assert log[0]["tools/call_frequency"] > 0
     assert all(0.0 <= entry["rewards/Environment/mean"] <= 1.0 for entry in log[:2])
-    assert not torch.equal(trainer.model.lm_head.weight, before)
-    played = [environment for environment in trainer.environments if environment.turns]
-    assert played
+    assert any(environment.turns for environment in trainer.environments)
     for environment in trainer.environments:
         assert environment.get_reward() == float(environment.terminated)
         assert environment.turns <= 2
-    stop_loop(trainer)
+    atexit.unregister(shutdown_event_loop_in_daemon)
+    shutdown_event_loop_in_daemon(trainer.async_loop_thread, trainer.async_loop)
+    trainer.async_loop.close()
     kind.close_all()
+
+
+@contextmanager
+def environments(env: Any, count: int = 1, **options: Any) -> Iterator[list[Any]]:
+    """Make environments as a trainer does."""
+    kind = adapter.environment_class(env, **options)
+    try:
+        yield [kind() for _ in range(count)]
+    finally:
+        kind.close_all()
 
 
 def test_a_tool_is_described_as_its_function_is() -> None:
-    kind = adapter.environment_class(Guess, tools=[guess])
-    environment = kind()
-    described = get_json_schema(environment.guess)["function"]
-    expected = get_json_schema(guess)["function"]
-    assert described["parameters"] == expected["parameters"]
-    assert described["description"] == "Guess the number."
-    tools = {
-        name
-        for name, _ in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_") and name not in ("reset", "get_reward")
-    }
-    assert tools == {"guess"}
-    kind.close_all()
+    with environments(Guess, tools=[guess]) as (environment,):
+        described = get_json_schema(environment.guess)["function"]
+        assert described["parameters"] == get_json_schema(guess)["function"]["parameters"]
+        assert described["description"] == "Guess the number."
+        methods = inspect.getmembers(type(environment), inspect.isfunction)
+        tools = {name for name, _ in methods if not name.startswith("_")}
+        assert tools - {"reset", "get_reward"} == {"guess"}
 
 
 def test_the_default_tool_steps() -> None:
-    kind = adapter.environment_class(Guess, most=5)
-    environment = kind()
-    assert environment.reset(prompt="?", options={"number": 4}) == "guess a number up to 5"
-    assert asyncio.run(environment.step("2")) == "higher"
-    assert asyncio.run(environment.step(action="4")) == "right"
-    assert environment.get_reward() == 1.0
-    with pytest.raises(agym.UsageError, match="the episode is over"):
-        asyncio.run(environment.step("4"))
-    assert environment.reset(seed=1) == environment.reset(seed=1)
-    assert environment.get_reward() == 0.0
-    kind.close_all()
+    with environments(Guess, most=5) as (environment,):
+        assert environment.reset(prompt="?", options={"number": 4}) == "guess a number up to 5"
+        assert asyncio.run(environment.step("2")) == "higher"
+        assert asyncio.run(environment.step(action="4")) == "right"
+        assert environment.get_reward() == 1.0
+        with pytest.raises(agym.UsageError, match="the episode is over"):
+            asyncio.run(environment.step("4"))
+        assert environment.reset(seed=1) == environment.reset(seed=1)
+        assert environment.get_reward() == 0.0
 
 
 def test_an_error_leaves_no_reward_behind_and_a_reset_goes_on() -> None:
-    kind = adapter.environment_class(Guess)
-    environment = kind()
-    environment.reset(options={"number": 4})
-    with pytest.raises(agym.EnvError, match="the tool is broken"):
-        asyncio.run(environment.step("raise"))
-    assert environment.get_reward() is None
-    with pytest.raises(agym.ResetNeededError):
+    with environments(Guess) as (environment,):
+        environment.reset(options={"number": 4})
+        for action, error in (("raise", agym.EnvError), ("4", agym.ResetNeededError)):
+            with pytest.raises(error):
+                asyncio.run(environment.step(action))
+            assert environment.get_reward() is None
+        environment.reset(options={"number": 4})
         asyncio.run(environment.step("4"))
-    assert environment.get_reward() is None
-    environment.reset(options={"number": 4})
-    asyncio.run(environment.step("4"))
-    assert environment.get_reward() == 1.0
-    kind.close_all()
+        assert environment.get_reward() == 1.0
 
 
 def test_tools_of_many_rollouts_wait_at_once() -> None:
-    kind = adapter.environment_class(Meeting, parties=8)
-    environments = [kind() for _ in range(8)]
-    for environment in environments:
-        environment.reset()
+    async def main(made: list[Any]) -> list[str]:
+        return await asyncio.gather(*(each.step("now") for each in made))
 
-    async def main() -> list[str]:
-        return await asyncio.gather(*(each.step("now") for each in environments))
-
-    assert {*asyncio.run(main())} == {f"met as {i}" for i in range(8)}
-    kind.close_all()
-
-
-def test_bad_tools_are_refused() -> None:
-    def reset(number: int) -> int:
-        """Take a name."""
-        return number
-
-    def bare(number: int) -> int:
-        return number
-
-    with pytest.raises(agym.UsageError, match="cannot be named 'reset'"):
-        adapter.environment_class(Guess, tools=[reset])
-    with pytest.raises(agym.UsageError, match="'bare' needs a docstring"):
-        adapter.environment_class(Guess, tools=[bare])
-    with pytest.raises(agym.UsageError, match="max_turns=0"):
-        adapter.rollout_func(Guess, max_turns=0)
+    with environments(Meeting, 8, parties=8) as made:
+        for environment in made:
+            environment.reset()
+        assert {*asyncio.run(main(made))} == {f"met as {i}" for i in range(8)}
 
 
 class Seen:
@@ -234,8 +193,7 @@ class Seen:
 
 
 def number_in(text: str) -> int:
-    digits = [letter for letter in text if letter.isdigit()]
-    return int(digits[0]) if digits else 0
+    return int(next(filter(str.isdigit, text), 0))
 
 
 @pytest.mark.parametrize("conversational", [True, False])
@@ -245,18 +203,9 @@ def test_a_trainer_plays_all_completions_at_once(
     prompts: list[Any] = PROMPTS if conversational else ["Let us play. "] * 4
     seen = Seen()
     rollouts = adapter.rollout_func(Guess, parse=number_in, max_turns=3, most=3, turns=9)
-    trainer = trl.GRPOTrainer(
-        model=model_that_says(tokenizer, [" 1 ", " 2 ", " 3 "]),
-        processing_class=tokenizer,
-        args=configure(tmp_path),
-        train_dataset=Dataset.from_dict({"prompt": prompts}),
-        reward_funcs=seen,
-        rollout_func=rollouts,
-    )
-    before = trainer.model.lm_head.weight.detach().clone()
-    trainer.train()
+    options = {"reward_funcs": seen, "rollout_func": rollouts}
+    trained(tokenizer, tmp_path, [" 1 ", " 2 ", " 3 "], {"prompt": prompts}, **options)
     rollouts.close()
-    assert not torch.equal(trainer.model.lm_head.weight, before)
     assert len(seen.batches) == 2
     for batch in seen.batches:
         assert len(batch["env_reward"]) == 8
@@ -278,30 +227,40 @@ class StubTrainer:
         self.num_generations_eval = 1
         self.max_completion_length = room
         self.model = torch.nn.Linear(1, 1)
-        self.accelerator = type("Alone", (), {"process_index": 0, "num_processes": 1})()
-        self.contexts: list[list[str]] = []
+        self.accelerator = SimpleNamespace(process_index=0, num_processes=1)
 
 
-def says(word: str, score: float | None = None) -> Any:
+def rolled_out(
+    tokenizer: Any,
+    env: Any,
+    says: str = "0",
+    score: float | None = None,
+    prompts: Any = PROMPTS,
+    room: int = 500,
+    **options: Any,
+) -> Any:
+    """Roll out two completions of each prompt, whose model always says the same."""
+
     def generate(trainer: StubTrainer, contexts: list[list[int]]) -> Any:
-        tokenizer = trainer.processing_class
-        trainer.contexts.append([tokenizer.decode(context) for context in contexts])
-        ids = [tokenizer(f"{word}<|im_end|>")["input_ids"] for _ in contexts]
+        ids = [tokenizer(f"{says}<|im_end|>")["input_ids"] for _ in contexts]
         return ids, None if score is None else [[score] * len(each) for each in ids]
 
-    return generate
+    with adapter.rollout_func(env, generate=generate, **options) as rollouts:
+        trainer = StubTrainer(tokenizer, room=room)
+        for batch in prompts if isinstance(prompts, tuple) else (prompts,):
+            output = rollouts(batch, trainer)
+            assert {len(values) for values in output.values() if values} == {len(batch)}
+    return output
 
 
 def test_a_conversation_is_what_the_template_makes_of_it(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    trainer = StubTrainer(tokenizer)
     seed_of = {"Let us play. ": 0}
-    with adapter.rollout_func(
-        Guess, parse=int, most=3, turns=2, generate=says("0", -0.5),
+    output = rolled_out(
+        tokenizer, Guess, score=-0.5, prompts=PROMPTS[:2], parse=int, most=3, turns=2,
         seed=lambda prompt: seed_of[prompt[0]["content"]],
-    ) as rollouts:  # fmt: skip
-        output = rollouts(PROMPTS[:2], trainer)
+    )  # fmt: skip
     told = tokenizer.decode(output["prompt_ids"][0] + output["completion_ids"][0])
     assert told == (
         "<|im_start|>user\nLet us play. guess a number up to 3<|im_end|>\n<|im_start|>assistant\n"
@@ -323,27 +282,19 @@ def test_completions_of_one_prompt_play_the_same_task(tokenizer: PreTrainedToken
             numbers.append(self.number)
             return result
 
-    trainer = StubTrainer(tokenizer)
-    with adapter.rollout_func(Noting, parse=int, most=10**9, turns=1, generate=says("0")) as play:
-        play(PROMPTS, trainer)
-        play(PROMPTS, trainer)
+    rolled_out(tokenizer, Noting, prompts=(PROMPTS, PROMPTS), parse=int, most=10**9, turns=1)
     groups = [numbers[i : i + 2] for i in range(0, 8, 2)]
     assert all(first == second for first, second in groups)
     assert len({first for first, _ in groups}) == 4
 
 
 def test_batches_may_become_smaller_and_larger(tokenizer: PreTrainedTokenizerFast) -> None:
-    trainer = StubTrainer(tokenizer)
-    with adapter.rollout_func(Guess, parse=int, turns=1, generate=says("0")) as rollouts:
-        for n in (2, 1, 4):
-            output = rollouts(PROMPTS[:n], trainer)
-            assert [len(values) for key, values in output.items() if values] == [n] * 7
+    batches = tuple(PROMPTS[:n] for n in (2, 1, 4))
+    rolled_out(tokenizer, Guess, prompts=batches, parse=int, turns=1)
 
 
 def test_what_exceeds_the_room_is_cut_off(tokenizer: PreTrainedTokenizerFast) -> None:
-    trainer = StubTrainer(tokenizer, room=8)
-    with adapter.rollout_func(Guess, parse=int, generate=says("0")) as rollouts:
-        output = rollouts(PROMPTS[:2], trainer)
+    output = rolled_out(tokenizer, Guess, prompts=PROMPTS[:2], room=8, parse=int)
     assert output["env_truncated"] == [True, True]
     assert output["logprobs"] is None
     assert all(len(ids) <= 8 for ids in output["completion_ids"])
@@ -351,57 +302,11 @@ def test_what_exceeds_the_room_is_cut_off(tokenizer: PreTrainedTokenizerFast) ->
 
 
 def test_a_fault_leaves_no_reward(tokenizer: PreTrainedTokenizerFast) -> None:
-    trainer = StubTrainer(tokenizer)
-    options: dict[str, Any] = {"generate": says("raise")}
-    with adapter.rollout_func(Guess, on_fault="restart", **options) as rollouts:
-        assert rollouts(PROMPTS[:2], trainer)["env_reward"] == [None, None]
-    with (
-        adapter.rollout_func(Guess, **options) as rollouts,
-        pytest.raises(agym.AgymError, match="the tool is broken"),
-    ):
-        rollouts(PROMPTS[:2], trainer)
+    output = rolled_out(tokenizer, Guess, "raise", on_fault="restart")
+    assert output["env_reward"] == [None] * 4
+    with pytest.raises(agym.AgymError, match="the tool is broken"):
+        rolled_out(tokenizer, Guess, "raise")
 
 
 def test_environments_of_a_batch_wait_at_once(tokenizer: PreTrainedTokenizerFast) -> None:
-    trainer = StubTrainer(tokenizer)
-    with adapter.rollout_func(Meeting, parties=4, generate=says("now")) as rollouts:
-        assert rollouts(PROMPTS, trainer)["env_reward"] == [1.0] * 4
-
-
-def _act(x: int) -> int:
-    """Act."""
-    return x
-
-
-async def _act_later(x: int) -> int:
-    """Act."""
-    return x
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: adapter.environment_class(Guess, tools=_act), "tools=.* must be a list"),
-        (lambda: adapter.environment_class(Guess, tools=[5]), "tools=.* must be a list"),
-        (lambda: adapter.environment_class(Guess, tools=[]), "tools is empty"),
-        (lambda: adapter.environment_class(Guess, num_envs=2), "num_envs=2 cannot be given"),
-        (lambda: adapter.rollout_func(Guess, max_turns="8"), "max_turns='8' must be"),
-        (lambda: adapter.rollout_func(Guess, seed=None), "seed=None must be"),
-        (lambda: adapter.rollout_func(Guess, parse=1), "parse=1 must be a function"),
-        (lambda: adapter.rollout_func(Guess, generate=1), "generate=1 must be a function"),
-    ],
-)
-def test_wrong_arguments_are_named(call: Any, message: str) -> None:
-    with pytest.raises(agym.UsageError, match=message):
-        call()
-
-
-def test_tools_are_plain_functions_of_different_names() -> None:
-    def named(function: Any) -> Any:
-        function.__name__ = "act"
-        return function
-
-    with pytest.raises(agym.UsageError, match="must be a plain `def`"):
-        adapter.environment_class(Guess, tools=[named(_act_later)])
-    with pytest.raises(agym.UsageError, match="two tools are named 'act'"):
-        adapter.environment_class(Guess, tools=[named(_act), _act])
+    assert rolled_out(tokenizer, Meeting, "now", parties=4)["env_reward"] == [1.0] * 4

@@ -10,24 +10,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import verifiers.v1 as vf
-from aiohttp import web
+from aiohttp import test_utils, web
 from openai import AsyncOpenAI
 from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 
 import agym
-from tests.agents.adapters.examples import failures
 from tests.support.envs.text_envs import Guess, Meeting
 
 adapter = agym.adapters.verifiers
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(240)]
-
-
-def test_examples_are_true() -> None:
-    assert not failures(adapter)
 
 
 class Model:
@@ -41,29 +37,17 @@ class Model:
         messages = (await request.json())["messages"]
         self.asked.append(messages)
         message = {"role": "assistant", "content": self.answer(messages)}
-        return web.json_response(
-            {
-                "id": "one",
-                "object": "chat.completion",
-                "created": 0,
-                "model": "tiny",
-                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-            }
-        )
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        about = {"id": "one", "object": "chat.completion", "created": 0, "model": "tiny"}
+        return web.json_response({**about, "choices": choices, "usage": usage})
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self.complete)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            host, port = runner.addresses[0][:2]
-            yield f"http://{host}:{port}/v1"
-        finally:
-            await runner.cleanup()
+        async with test_utils.TestServer(app) as server:
+            yield str(server.make_url("/v1"))
 
 
 def bisect(messages: list[dict[str, Any]]) -> str:
@@ -85,13 +69,10 @@ def evaluate(model: Model, taskset: str, folder: Path, **env: Any) -> list[Any]:
     async def main() -> list[Any]:
         async with model.serve() as url:
             config = EvalConfig(
-                env={"taskset": {"id": taskset}, **env},
-                model="tiny",
+                env={"taskset": {"id": taskset}, **env}, model="tiny", rich=None, push=False,
                 client={"type": "eval", "base_url": url, "api_key_var": "NO_SUCH_KEY"},
-                rich=None,
-                push=False,
                 output_dir=folder,
-            )
+            )  # fmt: skip
             return await run_eval(config)
 
     return asyncio.run(main())
@@ -115,10 +96,9 @@ def test_an_evaluation_plays_the_episodes(tmp_path: Path) -> None:
         replies = [m.content for m in trace.branches[-1].messages if m.role == "assistant"]
         assert int(replies[-1]) == numbers[seed]
         assert trace.metrics["env_steps"] == len(replies) == trace.num_turns
-    assert all(
-        messages[0] == {"role": "system", "content": "You guess."} for messages in model.asked
-    )
-    assert all(messages[1]["content"] == "guess a number up to 20" for messages in model.asked)
+    for messages in model.asked:
+        assert messages[0] == {"role": "system", "content": "You guess."}
+        assert messages[1]["content"] == "guess a number up to 20"
 
 
 def test_episodes_that_end_otherwise(tmp_path: Path) -> None:
@@ -184,11 +164,10 @@ def test_rollouts_of_verifiers_are_environments() -> None:
             step = envs.step(guesses, env_ids=playing)
             chats |= zip(playing, step.observations, strict=True)
             assert step.rewards == expected.rewards
-            assert [a or b for a, b in zip(*step[2:4], strict=True)] == [
-                a or b for a, b in zip(*expected[2:4], strict=True)
-            ]
-            for k, over in enumerate(step.terminated):
-                if over:
+            over, wanted = (np.array(each[2:4]).any(axis=0).tolist() for each in (step, expected))
+            assert over == wanted
+            for k, terminated in enumerate(step.terminated):
+                if terminated:
                     assert step.infos[k]["rewards"] == {"player": step.rewards[k]}
                     assert step.infos[k]["metrics"]["player"]["env_steps"] >= 1
             playing = [i for i, over in zip(playing, step.terminated, strict=True) if not over]
@@ -263,35 +242,3 @@ async def test_rollouts_of_verifiers_wait_at_once() -> None:
         await envs.reset()
         assert (await envs.step(["now"] * 8)).rewards == [1.0] * 8
     sys.modules.pop("agym_back_meeting")  # for the other loop
-
-
-def test_bad_arguments() -> None:
-    with pytest.raises(agym.UsageError, match="not found"):
-        rollouts_of("no-such-taskset")
-    with pytest.raises(agym.UsageError, match="neither a seed"):
-        adapter.classes(Guess, tasks=["a"])
-    with pytest.raises(agym.UsageError, match="there is already a module 'sys'"):
-        adapter.register("sys", Guess)
-    with pytest.raises(agym.UsageError, match="must be a name"):
-        adapter.register("a.b", Guess)
-    assert "a.b" not in sys.modules
-    assert vf.Env in adapter.Play.__mro__
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: adapter.classes("CartPole-v1", tasks=5), "tasks=5 must be a list"),
-        (lambda: adapter.classes("CartPole-v1", tasks={"seed": 3}), "tasks=.* must be a list"),
-        (lambda: adapter.classes("CartPole-v1", tasks=[]), "tasks is empty"),
-        (lambda: adapter.classes("CartPole-v1", tasks=[True]), "neither a seed nor"),
-        (lambda: adapter.classes("CartPole-v1", tasks=[-1]), "-1: it must be an integer"),
-        (lambda: adapter.classes("CartPole-v1", parse=5), "parse=5 must be a function"),
-        (lambda: adapter.classes("CartPole-v1", num_envs=5), "num_envs=5 cannot be given"),
-        (lambda: adapter.register(5, "CartPole-v1"), "taskset_id=5 must be a string"),
-        (lambda: adapter.factory("agym-guess"), "env='agym-guess' must be a dict"),
-    ],
-)
-def test_wrong_arguments_are_named(call: Any, message: str) -> None:
-    with pytest.raises(agym.UsageError, match=message):
-        call()

@@ -270,14 +270,6 @@ def test_the_command_prints_faults_and_no_malformed_requests() -> None:
     assert printed.getvalue()[9:] == "environment 3 failed: [red]ValueError\n"
 
 
-async def test_a_taken_port_is_named() -> None:
-    async with agym.serve(Told, 1, backend="thread") as server:
-        port = int(server.url.rpartition(":")[2])
-        with pytest.raises(UsageError, match=str(port)):
-            async with agym.serve(Told, 1, backend="thread", port=port):
-                pass
-
-
 @pytest.mark.once
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_the_command_serves_until_it_is_told_to_end(number: int, code: int, tmp_path: Path) -> None:

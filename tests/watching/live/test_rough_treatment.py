@@ -5,24 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+from websockets.client import ClientProtocol
+from websockets.uri import parse_uri
 
 import agym
 from tests.support.drivers import APIS, FORKED
+from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import Painter
-from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of, hub_of, workers_of
 from tests.support.patience import deadline
-from tests.support.viewers import Look, Stepping, looking, once_held, stepping, until
+from tests.support.viewers import Look, Stepping, looking, once_held, stepping, until, viewing
 
 each_api = pytest.mark.parametrize("api", APIS)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
@@ -55,16 +60,12 @@ def on_its_loop(run: Stepping, function: Callable[[], None]) -> None:
 
 def deaf(url: str) -> socket.socket:
     """A browser that asks for the page's socket, and then reads nothing at all."""
-    host, port = url.split("/")[2].split(":")
-    query = url.partition("?")[2]
+    address = urlsplit(url)
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-    client.connect((host, int(port)))
-    client.sendall(
-        f"GET /live?{query} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\n"
-        "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-        "Sec-WebSocket-Version: 13\r\n\r\n".encode()
-    )
+    client.connect((address.hostname, address.port))
+    request = ClientProtocol(parse_uri(f"ws://{address.netloc}/live?{address.query}")).connect()
+    client.sendall(request.serialize())
     return client
 
 
@@ -84,14 +85,17 @@ def seen(look: Look) -> threading.Thread:
     return waiting
 
 
-def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
-    with (
-        agym.make([Painter] * 2, backend="serial") as envs,
-        agym.watch(envs, fps=30) as page,
-        looking(page.url) as look,
-    ):
+@contextmanager
+def watched(envs: Any) -> Iterator[Look]:
+    """Have somebody look at the page of environments that the test steps itself."""
+    with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
         look.next("about")
         until(lambda: bool(engine_of(envs).hooks.all))
+        yield look
+
+
+def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
+    with agym.make([Painter] * 2, backend="serial") as envs, watched(envs) as look:
         envs.reset()
         waiting = seen(look)
         while waiting.is_alive():
@@ -104,9 +108,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
     path = tmp_path / "awake"
     with agym.make([Painter, partial(Sleeper, 1, path)], **options) as envs:
         envs.reset()
-        with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
-            look.next("about")
-            until(lambda: bool(engine_of(envs).hooks.all))
+        with watched(envs) as look:
             envs.send([0, 0])
             waiting, others = seen(look), 0
             while waiting.is_alive():
@@ -123,19 +125,21 @@ def test_looking_costs_nobody_a_deadline(api: str) -> None:
     limit = deadline(0.4)
     envs = [partial(Painter, i, seconds=1.5 * limit) for i in range(2)]
     options = {**TWO, "timeout": limit}
-    with stepping(api, envs, **options) as run, looking(run.page.url) as look:
+    with viewing(api, envs, **options) as (run, look):
         for _ in range(2):
             look.next("picture")
         assert run.error is None
 
 
 @each_api
-def test_a_render_that_raises_is_not_asked_for_again_and_again(api: str) -> None:
-    with stepping(api, [Painter, Blind], backend="serial") as run:
+def test_a_render_that_raises_is_shown_and_not_asked_for_again_and_again(api: str) -> None:
+    """The others stay visible."""
+    with stepping(api, [Painter, partial(Blind, 1)], backend="serial") as run:
         with looking(run.page.url) as look:
             look.next("numbers", lambda numbers: "no light" in (numbers["trouble"] or ""))
             for _ in range(5):
-                look.next("picture")
+                picture = look.next("picture")
+            assert picture.place(0).std() > 10 > picture.place(1).std()
             blind = workers_of(run.envs)[0]._host.shared.slots[1].env.unwrapped
             assert blind.renders <= 2
             asked = blind.renders
@@ -144,44 +148,49 @@ def test_a_render_that_raises_is_not_asked_for_again_and_again(api: str) -> None
         run.goes_on()
 
 
-def test_what_is_held_back_is_not_the_callers_time() -> None:
-    with agym.make([Tally] * 2, **TWO) as envs:
+@contextmanager
+def paused() -> Iterator[tuple[Any, Any]]:
+    """Environments whose page is paused, and the page; an action 9 raises."""
+    with agym.make([partial(Raises, "step")] * 2, **TWO) as envs:
         envs.reset()
         with agym.watch(envs) as page:
             page.pause()
+            yield envs, page
 
-            def let_go() -> None:
-                time.sleep(0.2)
-                page.resume()
 
-            with once_held(page, let_go):
-                envs.step([0, 0])  # the first one is followed
-            envs.step([0, 0])
-            assert envs.stats().caller < 0.2
+def test_what_is_held_back_is_not_the_callers_time() -> None:
+    with paused() as (envs, page):
+
+        def let_go() -> None:
+            time.sleep(0.2)
+            page.resume()
+
+        with once_held(page, let_go):
+            envs.step([0, 0])  # the first one is followed
+        envs.step([0, 0])
+        assert envs.stats().caller < 0.2
 
 
 def test_recv_keeps_its_timeout_while_paused() -> None:
-    with agym.make([Tally] * 2, backend="serial") as envs:
-        envs.reset()
-        with agym.watch(envs) as page:
-            page.pause()
-            envs.send([0, 0])
-            begun = time.monotonic()
-            assert len(envs.recv(2, timeout=0.3).env_ids) == 2
-            assert time.monotonic() - begun > 0.25
+    with paused() as (envs, _):
+        envs.send([0, 0])
+        begun = time.monotonic()
+        assert len(envs.recv(2, timeout=0.3).env_ids) == 2
+        assert time.monotonic() - begun > 0.25
 
 
 def test_errors_are_not_held_back() -> None:
-    class Falls(Tally):
-        def step(self, action: Any) -> Any:
-            raise RuntimeError("fell")
+    with paused() as (envs, _), pytest.raises(ExceptionGroup, match="step"):
+        envs.step([9, 9])
 
-    with agym.make([Falls] * 2, backend="serial") as envs:
-        envs.reset()
-        with agym.watch(envs) as page:
-            page.pause()
-            with pytest.raises(ExceptionGroup, match="step"):
-                envs.step([0, 0])
+
+def test_ctrl_c_breaks_a_paused_step_off() -> None:
+    with paused() as (envs, page):
+        ctrl_c = partial(os.kill, os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt), once_held(page, ctrl_c):
+            envs.step([0, 0])
+        page.resume()
+        assert envs.step([0, 0])[0][0][1] == 2
 
 
 @each_api
@@ -198,20 +207,13 @@ def test_a_pause_in_code_stays_when_a_viewer_leaves(api: str) -> None:
 
 @pytest.mark.parametrize("number", [np.float32, np.float64, int])
 def test_numbers_of_other_kinds(number: Any) -> None:
-    with (
-        stepping("sync", [Painter] * 2, {"fps": number(10)}, backend="serial") as run,
-        looking(run.page.url) as look,
-    ):
+    with viewing("sync", [Painter] * 2, {"fps": number(10)}) as (_, look):
         assert look.next("numbers")["fps"] == 10
 
 
 @each_api
 def test_nothing_gets_into_the_callers_log(api: str, caplog: pytest.LogCaptureFixture) -> None:
-    with (
-        caplog.at_level(logging.DEBUG),
-        stepping(api, [Painter] * 2, backend="serial") as run,
-        looking(run.page.url) as look,
-    ):
+    with caplog.at_level(logging.DEBUG), viewing(api, [Painter] * 2) as (_, look):
         look.next("picture")
     names = {record.name for record in caplog.records if "websockets.client" not in record.name}
     assert names <= {"asyncio"}
@@ -221,7 +223,7 @@ def test_nothing_gets_into_the_callers_log(api: str, caplog: pytest.LogCaptureFi
 
 def test_only_frames_within_reach_are_kept() -> None:
     envs = [partial(Painter, i, mode="rgb_array_list") for i in range(130)]
-    with stepping("sync", envs, backend="serial") as run, looking(run.page.url) as look:
+    with viewing("sync", envs) as (run, look):
         for page in (1, 2, 0):
             look.say("view", env=None, page=page)
             first = 64 * page
@@ -234,60 +236,32 @@ def test_only_frames_within_reach_are_kept() -> None:
         assert all(isinstance(frame, np.ndarray) for frame in frames.values())
 
 
-def test_a_page_that_is_closed_says_so() -> None:
-    with agym.make([Painter] * 2, backend="serial") as envs:
-        with agym.watch(envs) as page:
-            pass
-        page.close()
-        for control in (page.pause, page.resume, partial(page.limit_speed, 5)):
-            with pytest.raises(agym.ClosedError, match="page is closed"):
-                control()
-
-
-@pytest.fixture
-def child() -> Iterator[Any]:
-    """Does something in a forked child, which must end well by itself."""
-
-    def fork(function: Any) -> None:
-        pid = os.fork()
-        if not pid:
-            code = 1
-            try:
-                function()
-                code = 0
-            finally:
-                os._exit(code)
-        ended = until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid and "ended")
-        assert ended
-
-    return fork
-
-
-def test_a_forked_child_closes_at_once(child: Any) -> None:
+@pytest.mark.parametrize("act", ["close", "step"])
+def test_a_forked_child_is_not_held_back(act: str) -> None:
     with agym.make([Painter] * 2, backend="serial") as envs:
         envs.reset()
         with agym.watch(envs) as page:
-            child(envs.close)
-            assert page.viewers == 0
+            if act == "step":
+                page.limit_speed(1e-3)
+                page.pause()
+            pid = os.fork()
+            if not pid:
+                code = 1
+                try:
+                    envs.close() if act == "close" else envs.step([0, 0])
+                    code = 0
+                finally:
+                    os._exit(code)
+            _, status = until(lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found)
+            assert status == 0
             with looking(page.url) as look:
                 look.next("about")
-
-
-def test_a_forked_child_is_not_held_back(child: Any) -> None:
-    with agym.make([Tally] * 2, backend="serial") as envs:
-        envs.reset()
-        with agym.watch(envs) as page:
-            page.limit_speed(1e-3)
-            page.pause()
-            child(partial(envs.step, [0, 0]))
 
 
 def test_closing_in_the_midst_of_a_picture() -> None:
     with agym.make([partial(Painter, seconds=0.3)] * 2, **TWO) as envs:
         envs.reset()
-        with agym.watch(envs, fps=30, share=1.0) as page, looking(page.url) as look:
-            look.next("about")
-            until(lambda: bool(engine_of(envs).hooks.all))
+        with watched(envs):
             envs.send([0, 0])
         assert len(envs.recv(2).env_ids) == 2
         assert len(envs.step([0, 0])[0]) == 2

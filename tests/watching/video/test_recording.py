@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -342,12 +341,6 @@ async def test_async_recordings_drop_and_record_what_is_rendered(tmp_path: Path)
         pytest.raises(agym.UsageError, match="render_mode='rgb_array'"),
     ):
         agym.record(blind, tmp_path / "run.gif")
-
-
-def test_pyav_is_an_extra(envs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(agym.MissingExtraError, match=r"pip install .*\[video\]"):
-        agym.record(envs, tmp_path / "run.gif")
 
 
 def test_the_command_records(tmp_path: Path) -> None:
