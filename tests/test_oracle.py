@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
 from tests.support.backends import FORK
-from tests.support.drivers import APIS, opened
+from tests.support.drivers import each_api, opened
 from tests.support.envs.plain_envs import Nested
 from tests.support.envs.vector_envs import infos_of
 from tests.support.equality import same, same_array, same_values
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 STEPS = 500
 SEED = 1234
 MODES = {"next_step": AutoresetMode.NEXT_STEP, "same_step": AutoresetMode.SAME_STEP}
+each_mode = pytest.mark.parametrize("mode", MODES)
 
 # The environments; limits make episodes end where a random policy would not end them.
 LIMITS = {
@@ -112,8 +113,8 @@ def run(name: str, n: int, mode: str, api: str, **options: Any) -> None:
     assert ends, "no episode ended: the test says nothing about autoreset"
 
 
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("mode", MODES)
+@each_api
+@each_mode
 @pytest.mark.parametrize("name", LIGHT)
 def test_serial(name: str, mode: str, api: str) -> None:
     run(name, 5, mode, api, backend="serial")
@@ -121,8 +122,8 @@ def test_serial(name: str, mode: str, api: str) -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("mode", MODES)
+@each_api
+@each_mode
 @pytest.mark.parametrize("name", LIGHT[:2])
 def test_process(name: str, mode: str, api: str, workers: int) -> None:
     run(name, 5, mode, api, backend=FORK, workers=workers)

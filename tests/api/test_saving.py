@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,6 @@ import agym
 from agym.testing import assert_same
 from tests.support.backends import FORK
 from tests.support.envs.drifting_envs import Drifting, assert_same_steps, play
-from tests.support.patience import patience
 from tests.support.scripts import run
 
 
@@ -38,31 +35,29 @@ def test_a_snapshot_is_saved_and_loaded(tmp_path: Path) -> None:
 
 
 CONTINUE = """
-import pickle, sys
-import numpy as np
-import agym
-from pathlib import Path
+    import pickle
+    import agym
+    from pathlib import Path
+    from tests.support.envs.drifting_envs import play
 
-if __name__ == "__main__":
-    with agym.load(sys.argv[1]) as envs:
-        rng = np.random.default_rng(2)
-        results = [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(100)]
-        Path(sys.argv[2]).write_bytes(pickle.dumps([tuple(result) for result in results]))
+    if __name__ == "__main__":
+        with agym.load("run.agym") as envs:
+            results = [tuple(result) for result in play(envs, 100, seed=2)]
+            Path("results").write_bytes(pickle.dumps(results))
 """
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("backend", [FORK, "thread", "serial"])
 def test_a_whole_run_goes_on_in_another_process(backend: object, tmp_path: Path) -> None:
-    script, saved, results = tmp_path / "go_on.py", tmp_path / "run.agym", tmp_path / "results"
-    script.write_text(CONTINUE)
     with agym.make("CartPole-v1", 6, autoreset="same_step", backend=backend) as envs:  # type: ignore[arg-type]
         envs.reset(seed=1)
         play(envs, 30, seed=1)
-        envs.save(saved)
+        envs.save(tmp_path / "run.agym")
         once = play(envs, 100, seed=2)
-    subprocess.run([sys.executable, script, saved, results], check=True, timeout=patience(10))
-    assert_same_steps([tuple(one) for one in once], pickle.loads(results.read_bytes()))
+    assert run(tmp_path, CONTINUE, seconds=10) == (0, "", "")
+    results = pickle.loads((tmp_path / "results").read_bytes())
+    assert_same_steps([tuple(one) for one in once], results)
 
 
 async def test_a_whole_run_of_async_environments_goes_on_by_another_backend(tmp_path: Path) -> None:

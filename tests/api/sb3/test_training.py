@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ sb3 = pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
 torch = pytest.importorskip("torch")
 env_util = pytest.importorskip("stable_baselines3.common.env_util")
 check_env = pytest.importorskip("stable_baselines3.common.env_checker").check_env
-evaluate_policy = pytest.importorskip("stable_baselines3.common.evaluation").evaluate_policy
 
 CPU: dict[str, Any] = {"device": "cpu", "seed": 0}
 
@@ -42,19 +40,6 @@ def test_ppo_learns_what_it_learns_over_dummy(options: dict[str, Any]) -> None:
         learned.append(weights.tolist())
         vec_env.close()
     assert learned[0] == learned[1]
-
-
-def test_a_model_is_saved_and_goes_on(tmp_path: Path) -> None:
-    vec_env = agym.sb3.make_vec_env("CartPole-v1", 4, seed=3, **SETUPS["process"])
-    model = sb3.PPO("MlpPolicy", vec_env, n_steps=32, n_epochs=1, **CPU)
-    model.learn(128)
-    model.save(tmp_path / "model")
-    loaded = sb3.PPO.load(tmp_path / "model", env=vec_env, device="cpu")
-    assert loaded.get_env() is vec_env
-    loaded.learn(128)
-    mean, _ = evaluate_policy(loaded, vec_env, n_eval_episodes=4)  # no warning: it is monitored
-    assert mean > 0
-    vec_env.close()
 
 
 def test_dict_observations_and_an_off_policy_algorithm() -> None:
