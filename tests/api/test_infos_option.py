@@ -6,7 +6,6 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -15,12 +14,11 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 import agym
 from tests.api.vector.test_vector_oracle import assert_same_infos
 from tests.support.backends import with_own
-from tests.support.drivers import APART, FORKED, SERIAL, Setup, each_mode
+from tests.support.drivers import FORKED, Setup, each_mode, everywhere
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.scripted_envs import Info, Telling, messages
 
-setups = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
     "same_step": AutoresetMode.SAME_STEP,
@@ -57,7 +55,7 @@ def of(setup: Setup, make: Any) -> Any:
     return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
 
 
-@setups
+@everywhere
 @each_mode
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_are_gymnasiums(setup: Setup, mode: str, kind: str) -> None:
@@ -82,7 +80,7 @@ def test_statistics_are_gymnasiums(setup: Setup, mode: str, kind: str) -> None:
                     envs.reset(options={"reset_mask": done.copy()})
 
 
-@setups
+@everywhere
 @each_mode
 def test_without_infos_nothing_is_sent(setup: Setup, mode: str) -> None:
     script: list[Info] = [{"name": "text", "episode": {"r": 1}}]
@@ -95,7 +93,7 @@ def test_without_infos_nothing_is_sent(setup: Setup, mode: str) -> None:
         assert seen == []
 
 
-@setups
+@everywhere
 def test_what_an_environment_tells_by_itself_stays(setup: Setup) -> None:
     script: list[Info] = [{"episode": {"r": -1.0, "mine": True}}]
     for option in ({"infos": "episode"}, {"episode_stats": True}):
@@ -135,25 +133,18 @@ def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: s
     assert sum(end is not None for *_, end in seen(recycled)) > 100
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"infos": "some"}, "infos='some' is unknown: use one of all, episode, none"),
-        ({"infos": None}, "infos=None is unknown"),
-        ({"episode_stats": 1}, "episode_stats=1 must be True or False"),
-        ({"infos": "none", "episode_stats": True}, "infos='none': use infos='episode'"),
-    ],
-)
-def test_options_that_cannot_be(options: Any, words: str) -> None:
+FOLLOWS = r"follows single environments.*VecMonitor"
+BAD: list[tuple[Any, dict[str, Any], str]] = [
+    (Tally, {"infos": "some"}, "infos='some' is unknown: use one of all, episode, none"),
+    (Tally, {"infos": None}, "infos=None is unknown"),
+    (Tally, {"episode_stats": 1}, "episode_stats=1 must be True or False"),
+    (Tally, {"infos": "none", "episode_stats": True}, "infos='none': use infos='episode'"),
+    (SyncVectorEnv, {"infos": "episode"}, FOLLOWS),
+    (SyncVectorEnv, {"episode_stats": True}, FOLLOWS),
+]
+
+
+@pytest.mark.parametrize(("env", "options", "words"), BAD)
+def test_options_that_are_refused(env: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(agym.UsageError, match=words):
-        agym.make(Tally, **options)
-
-
-class Program(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
-    """A vector environment, which is never made."""
-
-
-def test_episodes_of_vector_environments_are_not_followed() -> None:
-    for options in ({"infos": "episode"}, {"episode_stats": True}):
-        with pytest.raises(agym.UsageError, match=r"follows single environments.*VecMonitor"):
-            agym.make(Program, 2, **options)  # type: ignore[arg-type]
+        agym.make(env, 2, **options)
