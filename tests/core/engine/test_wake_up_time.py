@@ -69,7 +69,7 @@ def test_a_slow_environment_is_found_at_any_place(world: World, slow: int) -> No
     stats = work(world, factories, 100)
     assert stats.stragglers == (slow,)
     assert f"stragglers: environment {slow}" in str(stats)
-    assert (stats.envs[slow].p50 or 0) >= 0.005
+    assert (stats.envs[slow].p50 or 0) > 0.004  # of a histogram
 
 
 def meter() -> tuple[Gauges, Meter]:
