@@ -182,9 +182,9 @@ def test_statistics_ask_no_environment() -> None:
             envs.step([0] * 4)
         stats = envs.stats()
         assert (stats.workers[1].pid, stats.workers[1].rss) == (None, None)
-    last = envs.stats()
+    last = envs.envs.stats()
     assert last.envs == stats.envs
-    assert envs.stats() is last
+    assert envs.envs.stats() is last
 
 
 @pytest.fixture

@@ -21,12 +21,10 @@ CartPole = partial(gymnasium.make, "CartPole-v1")
 
 
 class Slow(ScriptedEnv):
-    """Computes for five milliseconds in each step."""
+    """Takes five milliseconds for each step, and leaves the GIL to others."""
 
     def step(self, action: Any) -> Any:
-        end = time.perf_counter() + 0.005
-        while time.perf_counter() < end:
-            pass
+        time.sleep(0.005)
         return super().step(action)
 
 
@@ -69,7 +67,7 @@ def test_a_slow_environment_is_found_at_any_place(world: World, slow: int) -> No
     stats = work(world, factories, 100)
     assert stats.stragglers == (slow,)
     assert f"stragglers: environment {slow}" in str(stats)
-    assert (stats.envs[slow].p50 or 0) >= 0.005
+    assert (stats.envs[slow].p50 or 0) > 0.004  # of a histogram
 
 
 def meter() -> tuple[Gauges, Meter]:

