@@ -43,6 +43,8 @@ def a_fault_ends_one_episode(world: World) -> None:
         last = row.infos[1].get("final_obs", row.observations[1])
         assert_same(last, results[AT].observations[1])
         assert [_changed(results, expected, i) for i in range(4)] == [False, True, False, False]
+        for i in (0, 2, 3):
+            assert_same(*([batch.infos[i] for batch in run] for run in (results, expected)))
 
 
 @law("single")
