@@ -18,7 +18,7 @@ AT = 4  # the step in which the fault happens
 
 
 def _fault(world: World) -> str:
-    return "kill" if "deaths" in world.has else "raise"
+    return "kill" if "processes" in world.has else "raise"
 
 
 def _changed(ours: list[Any], theirs: list[Any], env_id: int) -> bool:
