@@ -29,8 +29,8 @@ Kind = Literal["env", "coroutine", "vector"]
 
 # The properties of a world that a law may need.
 Need = Literal[
-    "sync", "async", "single", "concurrent", "deaths", "processes", "deadlines",
-    "next_step", "same_step", "disabled", "not_same_step",
+    "async", "single", "concurrent", "deaths", "processes", "deadlines",
+    "next_step", "same_step", "disabled",
 ]  # fmt: skip
 
 
@@ -156,9 +156,7 @@ class World:
     def has(self) -> frozenset[str]:
         """The properties of this world that laws may need."""
         spec = parse_backend(self.backend)
-        has: set[Need] = {self.api, self.autoreset}
-        if self.autoreset != "same_step":
-            has.add("not_same_step")
+        has: set[Need] = {self.autoreset}
         if self.kind != "vector":
             has.add("single")
             in_caller = isinstance(spec, Serial | ProcessWithCaller)  # some environments, or all
@@ -168,6 +166,8 @@ class World:
                 has.add("deaths")
                 if isinstance(spec, Process):  # Ray reports no exit codes
                     has.add("processes")
+        if self.api == "async":
+            has.add("async")
         return frozenset(has)
 
     @property
