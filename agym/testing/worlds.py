@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 from agym.api.make import make, make_async
 from agym.api.options.options import Autoreset, BackendLike, parse_backend
-from agym.core.backends.options import Process, ProcessWithCaller, Ray, Serial
+from agym.core.backends.options import Process, ProcessWithCaller, Serial
 from agym.testing.scripted import Script, scripted_vector_env
 
 MODES: dict[Autoreset, AutoresetMode] = {
@@ -29,7 +29,7 @@ Kind = Literal["env", "coroutine", "vector"]
 
 # The properties of a world that a law may need.
 Need = Literal[
-    "sync", "async", "single", "concurrent", "deaths", "processes", "deadlines",
+    "sync", "async", "single", "concurrent", "processes", "deadlines",
     "next_step", "same_step", "disabled", "not_same_step",
 ]  # fmt: skip
 
@@ -164,10 +164,8 @@ class World:
             in_caller = isinstance(spec, Serial | ProcessWithCaller)  # some environments, or all
             if not in_caller:
                 has |= {"concurrent", "deadlines"}
-            if isinstance(spec, Process | Ray) and not in_caller:
-                has.add("deaths")
-                if isinstance(spec, Process):  # Ray reports no exit codes
-                    has.add("processes")
+            if isinstance(spec, Process) and not in_caller:  # Ray reports no exit codes
+                has.add("processes")
         return frozenset(has)
 
     @property

@@ -19,7 +19,7 @@ AT = 4  # the step in which the fault happens
 
 
 def _fault(world: World) -> str:
-    return "kill" if "deaths" in world.has else "raise"
+    return "kill" if "processes" in world.has else "raise"
 
 
 def _changed(ours: list[Any], theirs: list[Any], env_id: int) -> bool:
@@ -46,6 +46,8 @@ def a_fault_ends_one_episode(world: World) -> None:
             results, expected = play(ours), play(theirs)
         lost = {0, 1} if (mode, act) == ("restart", "kill") else {1}
         assert {i for i in range(4) if _changed(results, expected, i)} == lost
+        for i in {*range(4)} - lost:
+            assert_same(*([batch.infos[i] for batch in run] for run in (results, expected)))
         at = next(k for k, result in enumerate(results) if "fault" in result.infos[1])
         row = results[at]
         for i in lost:

@@ -17,7 +17,7 @@ from tests.support.platforms import script
 from tests.support.scripts import ROOT
 
 PROCESSES = """
-    import os, signal, sys
+    import logging, os, signal, sys
     from pathlib import Path
     import agym
     from agym.testing import LAWS, World
@@ -32,6 +32,7 @@ PROCESSES = """
             assert len(files) >= 2
             return [file for file in files if os.get_inheritable(file)]
 
+    logging.getLogger("agym").setLevel("ERROR")
     backend = agym.backends.Process(start_method=METHOD)
     for name in ("a_run_equals_that_of_serial", "infos_equal_those_of_serial",
                  "deaths_of_all_workers_are_one_group", "a_replaced_environment_goes_on"):
@@ -53,7 +54,7 @@ PROCESSES = """
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_worker_processes(tmp_path: Path, method: str) -> None:
     code = PROCESSES.replace("METHOD", repr(method))
-    script(tmp_path, "darwin", code, exitcode=-9)
+    script(tmp_path, "darwin", code, "hypothesis", "pytest", exitcode=-9)
 
 
 def test_a_frame_fits_into_the_buffers_of_sockets_that_are_small() -> None:

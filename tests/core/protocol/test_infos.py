@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 
 import agym
 from agym.core.protocol.infos.schema import Schema, signature_of
-from tests.support.backends import FORK
 from tests.support.drivers import APART, SERIAL, Setup, each_mode
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.scripted_envs import (
@@ -121,18 +118,6 @@ def test_infos_are_the_callers_own(setup: Setup) -> None:
                 info["at"] += 1  # nobody else sees it, and it can be written to
                 info["k"]["k"] += 1
                 assert info["at"].base is None
-
-
-def test_infos_go_on_in_a_worker_that_took_anothers_place() -> None:
-    script: list[Info] = [{"now": 1.5, "l": 3}]
-    options: dict[str, Any] = {"backend": FORK, "workers": 2}
-    with agym.make([partial(Telling, script, 100)] * 4, on_fault="restart", **options) as envs:
-        play(envs, 2)
-        os.kill(envs.stats().workers[1].pid, signal.SIGKILL)
-        told = play(envs, 3)
-        faults = [infos[0].pop("fault", None) for infos in told]
-        assert [*map(bool, faults)] == [False, False, True, True]
-        assert told == [script * 4] * 4
 
 
 SCRIPTS: dict[str, list[Info]] = {

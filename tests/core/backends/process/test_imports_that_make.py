@@ -101,6 +101,7 @@ def test_what_starts_no_processes_and_what_is_guarded_may_be_made(tmp_path: Path
 
         class Outer(Mine):
             def __init__(self):
+                super().__init__()
                 with agym.make(Mine, 2, backend="process", workers=1) as envs:
                     assert envs.reset().observations == [77, 77]
 

@@ -16,6 +16,7 @@ from agym.testing import assert_same
 from tests.core.backends.ray.conftest import NODE
 from tests.support.backends import with_own
 from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.plain_envs import Probe
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -66,6 +67,44 @@ def test_what_fails_on_the_loop_of_an_actor_ends_the_actor() -> None:
         assert envs.restart() == [0, 1]
         envs.reset()
         envs.step([0, 0])
+
+
+@pytest.mark.parametrize("workers_per_node", [None, 2])
+def test_rows_of_a_dead_actor_are_truncated_and_no_other(workers_per_node: int | None) -> None:
+    options = {**with_own(OPTIONS, workers_per_node=workers_per_node), "workers": 2}
+    with (
+        agym.make("CartPole-v1", 4, on_fault="restart", **options) as envs,
+        agym.make("CartPole-v1", 4, **{**OPTIONS, "backend": "serial"}) as same,
+    ):
+        assert_same(envs.reset(seed=0), same.reset(seed=0))
+        for _ in range(5):
+            before = envs.step([0, 1, 0, 1])
+            assert_same(before, same.step([0, 1, 0, 1]))
+        killed(envs, 1)
+        theirs = same.step([1, 0, 1, 0])
+        while not (ours := envs.step([1, 0, 1, 0])).truncated.any():
+            theirs = same.step([1, 0, 1, 0])
+        for one, other in zip(ours[:4], theirs[:4], strict=True):
+            assert_same(one[:2], other[:2])
+        assert ours.truncated.tolist() == [False, False, True, True]
+        assert ours.rewards[2:].tolist() == [0.0, 0.0]
+        faults = [info.get("fault") for info in ours.infos]
+        assert faults[:2] == [None, None]
+        assert [fault.kind for fault in faults[2:]] == ["died", "died"]
+
+
+def test_a_worker_process_that_dies_takes_its_actor_along() -> None:
+    options = {**with_own(OPTIONS, workers_per_node=2), "workers": 2, "on_fault": "replay"}
+    with agym.make(Probe, 8, **options) as envs:
+        envs.reset(seed=0)
+        envs.step([0] * 8)
+        pid = envs.call("pid")[3]
+        os.kill(pid, signal.SIGKILL)
+        while not (batch := envs.step([0] * 8)).truncated.any():
+            pass
+        assert batch.truncated.tolist() == [False, False, True, True] + [False] * 4
+        assert f"worker process {pid}" in batch.infos[3]["fault"].error
+        assert batch.observations[0, 1] == envs.get_attr("now")[0]  # it is where it was
 
 
 def test_environments_of_a_lost_node_go_on_where_another_one_joins(cluster: Cluster) -> None:

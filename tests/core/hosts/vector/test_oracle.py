@@ -40,6 +40,7 @@ def compare(api: str, env: Any, make: Any, steps: int, **options: Any) -> int:
         for _ in range(steps):
             actions = rng.integers(envs.single_action_space.n, size=NUM_ENVS)
             *columns, info = plain.step(actions)
+            columns[1] = columns[1].astype(np.float64)  # rewards
             infos = infos_of(info, NUM_ENVS)
             for one in infos:
                 one.setdefault("final_info", {}) if "final_obs" in one else None
