@@ -73,7 +73,7 @@ class RulesEnv(gymnasium.Env[Any, Any], metaclass=RulesType):
             An observation and an info.
         """
         super().reset(seed=seed)
-        if seed is not None or not self._envs.begun:
+        if seed is not None or not self._envs.was_reset:
             seed = int(self.np_random.integers(2**32)) if seed is None else seed
         observations, infos = self._envs.reset(seed=seed)
         return observations[0], self._info(infos)

@@ -41,7 +41,7 @@ MODES = {
 
 # The attributes to pickle, besides the arguments and the states of the games.
 KEPT = (
-    "_keyed", "_begun", "begun", "_over", "_np_random", "_np_random_seed", "closed", "spec",
+    "_keyed", "_was_reset", "was_reset", "_over", "_np_random", "_np_random_seed", "closed", "spec",
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         rules: The class or module of the rules.
         states: The games' records, an array of ``num_envs``, which may be read and changed between
             steps. With ``engine="cuda"``, it is on the device.
-        begun: Whether all games were reset, and no rule has raised since.
+        was_reset: Whether all games were reset, and no rule has raised since.
         loops: The engine that plays the games.
     """
 
@@ -130,8 +130,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self._spare: Outputs | None = None
         # For each game: whether it was ever seeded, whether it may be stepped, and, with DISABLED,
         # whether it is over.
-        self._keyed, self._begun = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
-        self.begun = False
+        self._keyed, self._was_reset = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
+        self.was_reset = False
         self._over: Array | None = None
 
     @property
@@ -177,8 +177,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self._run(self.loops.begin, mask)
         out = self._kept or self.loops.outputs()
         self._run(self.loops.show, out)
-        self._begun |= mask
-        self.begun = bool(self._begun.all())
+        self._was_reset |= mask
+        self.was_reset = bool(self._was_reset.all())
         if self._over is not None:
             self._over &= ~mask
         return out.observations, self._infos(_only(out.infos, mask), mask)
@@ -245,7 +245,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         """
         if not self._on_device or not hasattr(actions, "__cuda_array_interface__"):
             actions = self._checked(actions)
-        if not self.begun:
+        if not self.was_reset:
             raise self._closed_error() if self.closed else ResetNeeded("call reset before step")
         self._run(self.loops.play, actions)
 
@@ -254,7 +254,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         try:
             return part(argument)
         except BaseException:
-            self._begun[:] = self.begun = False
+            self._was_reset[:] = self.was_reset = False
             raise
 
     def _closed_error(self) -> ClosedError:
@@ -314,14 +314,14 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
     def get_state(self, index: int) -> tuple[Any, ...]:
         """Return a copy of the state of one game, including its random stream."""
         over = self._over is not None and bool(self._over[index])
-        return self.loops.get_state(index), bool(self._begun[index]), over
+        return self.loops.get_state(index), bool(self._was_reset[index]), over
 
     def set_state(self, index: int, state: tuple[Any, ...]) -> None:
         """Continue one game from a state; the autoreset mode may differ from the state's."""
-        game, begun, _ = state
+        game, was_reset, _ = state
         self.loops.set_state(index, game)
-        self._keyed[index] = self._begun[index] = begun
-        self.begun = bool(self._begun.all())
+        self._keyed[index] = self._was_reset[index] = was_reset
+        self.was_reset = bool(self._was_reset.all())
         if self._autoreset is AutoresetMode.DISABLED:  # the other modes reset a game that is over
             self._over = np.zeros(self.num_envs, bool) if self._over is None else self._over
             self._over[index] = np.frombuffer(game[1], GAME)["over"][0]
@@ -342,7 +342,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         )
 
     def close_extras(self, **kwargs: Any) -> None:
-        self._begun[:] = self.begun = False
+        self._was_reset[:] = self.was_reset = False
         self.loops.close()
 
 

@@ -100,7 +100,7 @@ class Trace(Attached, Hook):
         self._blocks: list[tuple[str, str, str, int, int]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agym-trace", daemon=True)
-        self._begun = time.perf_counter_ns()
+        self._opened = time.perf_counter_ns()
         timelines.append(self)
         self._tables = [
             (name, INLINE if tap.inline else "worker", SpanReader(tap.gauges.arrays))
@@ -110,18 +110,18 @@ class Trace(Attached, Hook):
             tap.add_hook(self)
         self._thread.start()
 
-    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+    def after_wait(self, name: str, started: float, stopped: float, *, in_task: bool) -> None:
         """Record that the caller waited."""
-        self._add(WAITING, _lane(in_task=in_task), name, begun, ended)
+        self._add(WAITING, _lane(in_task=in_task), name, started, stopped)
 
-    def add_block(self, name: str, begun: float, ended: float) -> None:
+    def add_block(self, name: str, started: float, stopped: float) -> None:
         """Record a block that the caller marked."""
-        self._add(CALLER, _lane(in_task=True), name, begun, ended)
+        self._add(CALLER, _lane(in_task=True), name, started, stopped)
 
-    def _add(self, kind: str, lane: str, name: str, begun: float, ended: float) -> None:
+    def _add(self, kind: str, lane: str, name: str, started: float, stopped: float) -> None:
         with self._lock:
             if self._has_room(1):
-                self._blocks.append((kind, lane, name, int(begun * 1e9), int(ended * 1e9)))
+                self._blocks.append((kind, lane, name, int(started * 1e9), int(stopped * 1e9)))
 
     def _has_room(self, count: int) -> bool:
         room = self._kept + count <= MAX_SPANS
@@ -172,8 +172,8 @@ class Trace(Attached, Hook):
     def _events(self) -> Iterator[dict[str, Any]]:
         lanes: dict[tuple[str, str], tuple[int, int]] = {}
         groups: dict[str, int] = {}
-        for group, lane, name, begun, ended in self._all():
-            if ended < self._begun:
+        for group, lane, name, started, stopped in self._all():
+            if stopped < self._opened:
                 continue
             if group not in groups:
                 groups[group] = len(groups) + 1
@@ -184,7 +184,7 @@ class Trace(Attached, Hook):
             process, thread = lanes[group, lane]
             yield {
                 "name": name, "ph": "X", "pid": process, "tid": thread,
-                "ts": (begun - self._begun) / 1e3, "dur": (ended - begun) / 1e3,
+                "ts": (started - self._opened) / 1e3, "dur": (stopped - started) / 1e3,
             }  # fmt: skip
 
     def _all(self) -> Iterator[tuple[str, str, str, int, int]]:
@@ -193,14 +193,14 @@ class Trace(Attached, Hook):
         for position, first, spans in sorted(self._spans, key=lambda each: each[:2]):
             name, runs_in, _ = self._tables[position]
             prefix = f"{name} #{numbers[position]}: " if len(numbers) > 1 else ""
-            for kind, target, begun, ended in spans.tolist():
+            for kind, target, started, stopped in spans.tolist():
                 # A negative target is the one environment ``-1 - target``, a positive one a count.
                 single = target < 0
                 lane = (
                     f"environment {-1 - target}" if single else f"{runs_in} of environment {first}"
                 )
                 text = KINDS[kind] if single else f"{KINDS[kind]} ×{target}"
-                yield ENVIRONMENTS, prefix + lane, text, begun, ended
+                yield ENVIRONMENTS, prefix + lane, text, started, stopped
         yield from self._blocks
 
 

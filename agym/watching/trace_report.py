@@ -121,8 +121,8 @@ class Span(NamedTuple):
     group: str
     lane: str
     name: str
-    begun: float
-    ended: float
+    started: float
+    stopped: float
 
 
 def overlap(path: str | os.PathLike[str]) -> Overlap:
@@ -164,10 +164,10 @@ def read_spans(path: str | os.PathLike[str]) -> list[Span]:
             elif event["ph"] == "X":
                 group = names["process_name", process, 0]
                 lane = names["thread_name", process, thread]
-                begun, seconds = float(event["ts"]) / 1e6, float(event["dur"]) / 1e6
-                if not (math.isfinite(begun) and 0 <= seconds < math.inf):
+                started, seconds = float(event["ts"]) / 1e6, float(event["dur"]) / 1e6
+                if not (math.isfinite(started) and 0 <= seconds < math.inf):
                     raise ValueError
-                spans.append(Span(group, lane, str(event["name"]), begun, begun + seconds))
+                spans.append(Span(group, lane, str(event["name"]), started, started + seconds))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{os.fspath(path)} is not a timeline of agym.trace") from error
     return spans
@@ -177,16 +177,16 @@ class _Time:
     """The time of a recording, cut into segments wherever a span begins or ends."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        self._edges = np.unique([edge for span in spans for edge in (span.begun, span.ended)])
+        self._edges = np.unique([edge for span in spans for edge in (span.started, span.stopped)])
         self._seconds = np.diff(self._edges)
 
     def covered(self, spans: Iterable[Span]) -> Array:
         """Return for each segment whether a span covers it, ``bool[n]``."""
-        times = np.array([(span.begun, span.ended) for span in spans]).reshape(-1, 2)
-        begun, ended = np.searchsorted(self._edges, times).T
+        times = np.array([(span.started, span.stopped) for span in spans]).reshape(-1, 2)
+        started, stopped = np.searchsorted(self._edges, times).T
         changes = np.zeros(len(self._edges), int)
-        np.add.at(changes, begun, 1)
-        np.subtract.at(changes, ended, 1)
+        np.add.at(changes, started, 1)
+        np.subtract.at(changes, stopped, 1)
         return np.cumsum(changes)[:-1] > 0
 
     def length(self, segments: Array) -> float:
@@ -242,7 +242,7 @@ def draw(spans: Sequence[Span], path: Path) -> None:
     bars: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for span in spans:
         bar = bars.setdefault((rows[span.group, span.lane], _kind(span)), [])
-        bar.append((span.begun, span.ended - span.begun))
+        bar.append((span.started, span.stopped - span.started))
     shown: set[str] = set()
     for (row, kind), parts in sorted(bars.items()):
         label = "_" if kind in shown else kind

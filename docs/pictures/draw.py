@@ -119,21 +119,21 @@ def healed() -> None:
     """A worker is killed in the middle of a run, and replaced."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
-        begun = time.perf_counter()
+        started = time.perf_counter()
         with agym.make(
             "Acrobot-v1", 32, backend="process", workers=2, autoreset="next_step",
             on_fault="restart", output="array",
         ) as envs:  # fmt: skip
             envs.reset(seed=0)
             with agym.trace(envs, path):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 killed = 0.0
                 envs.send(envs.action_space.sample())
                 back = 0.0  # when the replacement had stepped
-                while not back or time.perf_counter() < begun + back + 0.4:
+                while not back or time.perf_counter() < started + back + 0.4:
                     batch = envs.recv(min_envs=16)
                     envs.send([1] * len(batch.env_ids), batch.env_ids)
-                    now = time.perf_counter() - begun
+                    now = time.perf_counter() - started
                     healed = 31 in batch.env_ids and "fault" not in batch.infos[-1]
                     if killed and not back and healed and now > killed + 0.1:
                         back = now
@@ -147,9 +147,11 @@ def healed() -> None:
     axes = figure.subplots()
     axes.set_title("A worker is killed. The other goes on, and a replacement joins.", fontsize=10)
     for row, lane in enumerate(lanes):
-        bars = [(span.begun, span.ended - span.begun) for span in spans if span.lane == lane]
+        bars = [(span.started, span.stopped - span.started) for span in spans if span.lane == lane]
         axes.broken_barh(bars, (row - 0.35, 0.7), facecolors=ACCENT)
-    back = min(span.begun for span in spans if span.lane == lanes[1] and span.begun > killed + 0.01)
+    back = min(
+        span.started for span in spans if span.lane == lanes[1] and span.started > killed + 0.01
+    )
     axes.axvline(killed, color=WARM)
     axes.annotate(" SIGKILL", (killed, -0.62), color=WARM, va="center")
     axes.axvspan(killed, back, 0.05, 0.48, color="#f6d9d4")
@@ -179,11 +181,11 @@ def timeline() -> None:
                         sum(i * i for i in range(80_000))
                     envs.recv(min_envs=128)
         spans = read_spans(path)
-    end = max(span.ended for span in spans)
+    end = max(span.stopped for span in spans)
     some = [
-        Span(span.group, span.lane, span.name, span.begun - end * 0.6, span.ended - end * 0.6)
+        Span(span.group, span.lane, span.name, span.started - end * 0.6, span.stopped - end * 0.6)
         for span in spans
-        if end * 0.6 <= span.begun and span.ended <= end * 0.6 + 0.03
+        if end * 0.6 <= span.started and span.stopped <= end * 0.6 + 0.03
     ]
     draw(some, FOLDER / "timeline.png")
     print(FOLDER / "timeline.png")
@@ -202,9 +204,9 @@ class Sleeper(gymnasium.Env[Any, Any]):
         return 0, {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         time.sleep(self.seconds)
-        self.log.append((self.number, begun, time.perf_counter()))
+        self.log.append((self.number, started, time.perf_counter()))
         return 0, 0.0, False, False, {}
 
 
@@ -218,9 +220,9 @@ def stragglers() -> None:
         with agym.make([partial(Sleeper, k, s, log) for k, s in enumerate(slow)],
                        backend="thread") as envs:  # fmt: skip
             envs.reset()
-            begun = time.perf_counter()
-            play(envs, begun + 0.5)
-        return [(k, a - begun, b - begun) for k, a, b in log if b - begun < 0.5]
+            started = time.perf_counter()
+            play(envs, started + 0.5)
+        return [(k, a - started, b - started) for k, a, b in log if b - started < 0.5]
 
     def barrier(envs: agym.Envs, end: float) -> None:
         while time.perf_counter() < end:
@@ -237,9 +239,9 @@ def stragglers() -> None:
               "envs.recv(min_envs=4): whichever four are ready": first_k}  # fmt: skip
     for axes, (title, play) in zip(figure.subplots(2, sharex=True), titles.items(), strict=True):
         log = log_of(play)
-        for k, begun, ended in log:
+        for k, started, ended in log:
             axes.broken_barh(
-                [(begun, ended - begun)], (k - 0.4, 0.8), edgecolor="white",
+                [(started, ended - started)], (k - 0.4, 0.8), edgecolor="white",
                 facecolors=WARM if k == 7 else ACCENT,
             )  # fmt: skip
         axes.set_title(f"{title}: {len(log)} steps", loc="left", fontsize=10)
@@ -253,10 +255,10 @@ def stragglers() -> None:
 
 def _one_step(make: Callable[[], Any], reset: Callable[[Any], Any]) -> float:
     """Seconds until environments have been made and reset."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     envs = make()
     reset(envs)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     envs.close()
     return seconds
 

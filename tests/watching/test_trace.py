@@ -50,7 +50,7 @@ def test_everything_that_ran_is_there(setup: Setup, api: str, tmp_path: Path) ->
     assert kinds(spans) == {"reset": hosts, "step": 4 * hosts, "render": 1, "call": hosts}
     assert len({span.lane for span in spans if span.group == "environments"}) == hosts
     assert [span.name for span in spans if span.group == "caller"] == ["thinking"] * 4
-    assert all(0 <= span.begun <= span.ended < 60 for span in spans)
+    assert all(0 <= span.started <= span.stopped < 60 for span in spans)
     assert trace.lost == 0
 
 
@@ -176,8 +176,8 @@ def waited_for(path: Path) -> None:
     (block,) = (span for span in spans if span.group == "caller")
     waits = [span for span in spans if span.group == "waiting" or "caller's thread" in span.lane]
     assert waits
-    waited = sum(span.ended - span.begun for span in waits)
-    assert measure(spans).caller == pytest.approx(block.ended - block.begun - waited, abs=1e-6)
+    waited = sum(span.stopped - span.started for span in waits)
+    assert measure(spans).caller == pytest.approx(block.stopped - block.started - waited, abs=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["serial", "process"])
@@ -211,9 +211,14 @@ async def test_a_step_that_is_awaited_is_not_hidden(backend: Any, tmp_path: Path
     )
 )
 def test_overlap_is_counted_second_by_second(drawn: list[tuple[str, int, int]]) -> None:
-    spans = [Span(group, "", "", begun, begun + length) for group, begun, length in drawn]
+    spans = [Span(group, "", "", started, started + length) for group, started, length in drawn]
     seconds = {
-        group: {k for g, begun, length in drawn if g == group for k in range(begun, begun + length)}
+        group: {
+            k
+            for g, started, length in drawn
+            if g == group
+            for k in range(started, started + length)
+        }
         for group in ("environments", "caller", "waiting")
     }
     found = measure(spans)

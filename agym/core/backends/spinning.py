@@ -86,16 +86,16 @@ class SpinPolicy:
         """Whether to spin in the next wait."""
         return self._expected <= self.limit and now >= self.crowded_until
 
-    def note(self, begun: float, ended: float, *, slept: bool, due: float = 0.0) -> None:
+    def note(self, started: float, stopped: float, *, slept: bool, due: float = 0.0) -> None:
         """Store the times of a wait, by ``perf_counter``.
 
         Args:
-            begun: When the wait started.
-            ended: When the wait ended.
+            started: When the wait started.
+            stopped: When the wait ended.
             slept: Whether the wait ended in sleep.
             due: When the wait could have ended, 0 if unknown.
         """
-        self._latest = begun, ended, due, slept
+        self._latest = started, stopped, due, slept
 
     def learn(self) -> None:
         """Learn from the last wait.
@@ -105,14 +105,14 @@ class SpinPolicy:
         latest, self._latest = self._latest, None
         if latest is None:
             return
-        begun, ended, due, slept = latest
-        seconds = min(ended - begun, 4 * self.limit)
+        started, stopped, due, slept = latest
+        seconds = min(stopped - started, 4 * self.limit)
         if slept:
             seconds -= WAKE_SECONDS
-        elif due > begun and ended - due > LATE_SECONDS:
+        elif due > started and stopped - due > LATE_SECONDS:
             # ``due`` is the time that the other process wrote with its news. The clock is the same
             # for all processes, so the difference is the time that this thread was off its core.
-            self._pause_spinning(ended)
+            self._pause_spinning(stopped)
         else:
             self._calm += seconds
         self._expected += (seconds - self._expected) / 8

@@ -65,13 +65,13 @@ class Hook:
             result: Rewards and flags as arrays.
         """
 
-    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+    def after_wait(self, name: str, started: float, stopped: float, *, in_task: bool) -> None:
         """Called after the caller waited for an operation; not if the result was there at once.
 
         Args:
             name: Name of the operation.
-            begun: When the caller started to wait, in seconds of ``perf_counter``.
-            ended: When it stopped waiting.
+            started: When the caller started to wait, in seconds of ``perf_counter``.
+            stopped: When it stopped waiting.
             in_task: Whether a task of an event loop waited; otherwise a thread did.
         """
 
@@ -130,9 +130,9 @@ class Hooks:
 
     # Called by the waiters. The engine loops over ``all`` itself.
 
-    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
+    def after_wait(self, name: str, started: float, stopped: float, *, in_task: bool) -> None:
         for hook in self.all:
-            hook.after_wait(name, begun, ended, in_task=in_task)
+            hook.after_wait(name, started, stopped, in_task=in_task)
 
     @property
     def holds(self) -> bool:

@@ -115,8 +115,8 @@ class Waits(Hook):
     def __init__(self) -> None:
         self.seen: list[tuple[str, bool]] = []
 
-    def after_wait(self, name: str, begun: float, ended: float, *, in_task: bool) -> None:
-        assert begun <= ended <= time.perf_counter()
+    def after_wait(self, name: str, started: float, stopped: float, *, in_task: bool) -> None:
+        assert started <= stopped <= time.perf_counter()
         self.seen.append((name, in_task))
 
 
