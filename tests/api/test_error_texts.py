@@ -105,7 +105,7 @@ class Holds(Tally):
         return self.thing
 
 
-@pytest.mark.parametrize("make", [threading.Lock, partial(ManyArguments, 7, "boom", "here")])
+@pytest.mark.parametrize("make", [threading.Lock, partial(ManyArguments, 7, "boom")])
 def test_infos_and_values_that_cannot_be_sent_are_named(make: Callable[[], Any]) -> None:
     with agym.make([Tally, Tally, lambda: Holds(make())], **PROCESS) as envs:
         envs.reset()

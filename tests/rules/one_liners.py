@@ -52,8 +52,8 @@ STATEMENTS = (
 HELPERS = """
 def later{k}(state, action):
     if {other}:
-        return float({line})
-    return 0.5 + doubled(float({other}))
+        return 1.0 * ({line})
+    return 0.5 + doubled(1.0 * {other})
 def change{k}(state, value, action):
     state.results[{k}] = value
     state.results[{k} - 1 : {k}] = 0.25

@@ -71,7 +71,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(9))
 def test_lines_have_the_same_results_in_every_engine(seed: int) -> None:
-    lines = one_liners(160, seed)
+    lines = one_liners(100, seed)
     envs = side_by_side(rules_of(book_of(lines, seed)), ENGINES, 48, AutoresetMode.NEXT_STEP)
     for env in envs:
         env.reset(seed=seed)

@@ -93,16 +93,6 @@ class Keeper:
             while self.waiting.get(number) is future:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
-    async def let_all(self) -> None:
-        """Let go all that are held and all that will be, until nobody is."""
-        idle = 0
-        while idle < 20:
-            idle = 0 if self.waiting else idle + 1
-            for future in [*self.waiting.values()]:
-                if not future.done():
-                    future.set_result(None)
-            await asyncio.sleep(0)
-
 
 class Kept(AsyncTally):
     """Is held in every step, and where ``where`` says so; it logs what it does.

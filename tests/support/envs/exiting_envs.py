@@ -30,13 +30,6 @@ class Hangs(Tally):
             time.sleep(10_000)
 
 
-class AsyncHangs(AsyncTally):
-    """The coroutine environment that does so, and stops its loop."""
-
-    def __init__(self) -> None:
-        super().__init__(Hangs)
-
-
 class WaitsForever(AsyncTally):
     """One that waits as long, and that cannot be cancelled."""
 
@@ -52,7 +45,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "thread": {"env": Hangs, "backend": "thread"},
     "process": {"env": Hangs, "backend": "process", "workers": 2},
     "caller": {"env": Hangs, "backend": ProcessWithCaller(), "workers": 2},
-    "asyncio": {"env": AsyncHangs, "backend": "asyncio"},
+    "asyncio": {"env": partial(AsyncTally, Hangs), "backend": "asyncio"},
     "waiting": {"env": WaitsForever, "backend": "asyncio"},
     "loops": {"env": AsyncTally, "backend": "process", "workers": 2},
     "vector": {"env": VectorTally, "backend": "vector"},

@@ -12,59 +12,25 @@ from typing import Any
 
 import numpy as np
 
+from agym.testing.scripted import EXCEPTIONS as SCRIPTED
+from agym.testing.scripted import ManyArguments, Unpicklable
+from agym.testing.scripted import Mute as Mute
 from tests.support.envs.plain_envs import Result, Tally
-
-
-class Unpicklable(Exception):
-    """An exception that cannot be pickled."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.lock = lambda: text
-
-    def __reduce__(self) -> Any:
-        raise TypeError("this exception cannot be pickled")
-
-
-class ManyArguments(Exception):
-    """An exception that pickles and cannot be unpickled."""
-
-    def __init__(self, code: int, reason: str, where: str) -> None:
-        super().__init__(f"{code} {reason} {where}")
-
-
-class Mute(Exception):
-    """An exception whose text cannot be had."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-    __repr__ = __str__
-
-
-class Falsy(Exception):
-    """An exception that is false, as ``aiohttp.web.HTTPNotFound`` was before aiohttp 3.12."""
-
-    def __bool__(self) -> bool:
-        return False
 
 
 class Abrupt(BaseException):
     """No ``Exception``, as ``SystemExit`` is none."""
 
 
+# The exceptions of scripted environments, by shorter names.
 EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
-    "plain": lambda: ValueError("boom"),
-    "unpicklable": lambda: Unpicklable("boom"),
-    "many-arguments": lambda: ManyArguments(7, "boom", "here"),
-    "mute": Mute,
-    "falsy": lambda: Falsy("boom"),
+    "plain": SCRIPTED["raise"],
     "stop-iteration": lambda: StopIteration("boom"),
-    "timeout": lambda: TimeoutError("boom"),
-    "eof": lambda: EOFError("boom"),
-    "broken-pipe": lambda: BrokenPipeError("boom"),
-    "group": lambda: ExceptionGroup("boom", [ValueError("boom")]),
-}
+    **{
+        name.removeprefix("raise ").replace(" ", "-"): make
+        for name, make in SCRIPTED.items() if name != "raise"
+    },
+}  # fmt: skip
 ABRUPT: dict[str, Callable[[], BaseException]] = {
     "abrupt": lambda: Abrupt("boom"),
     "system-exit": lambda: SystemExit("boom"),
@@ -117,7 +83,7 @@ class Informs(Tally):
         if info == "unpicklable":
             info = {"function": Unpicklable("info")}
         elif info == "many-arguments":
-            info = {"error": ManyArguments(7, "boom", "here")}
+            info = {"error": ManyArguments(7, "boom")}
         return observation, reward, terminated, truncated, info
 
 
