@@ -176,6 +176,19 @@ def test_a_standby_worker_that_cannot_be_made_is_a_warning() -> None:
         envs.step([0, 0])
 
 
+class Clingy(ScriptedEnv):
+    """Cannot be closed once it has been used for longer than a proof of copies takes."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return super().step(action)
+
+    def close(self) -> None:
+        time.sleep(1 if self.steps < 2000 else 30)
+
+
 @pytest.mark.full
 def test_workers_that_do_not_end_are_killed() -> None:
     """At most one worker at a time takes its time to close."""
@@ -184,16 +197,15 @@ def test_workers_that_do_not_end_are_killed() -> None:
         statuses = [child.status() for child in psutil.Process().children()]
         return sum(status != psutil.STATUS_ZOMBIE for status in statuses)
 
-    with opened(2, 2, **recycling(workers=1, episodes=2)) as envs:
+    options = recycling(workers=1, episodes=2)
+    with agym.make(partial(Clingy, length=2), 2, autoreset="next_step", **options) as envs:
         envs.reset()
         before = children()
         end = time.monotonic() + patience(20)
-        envs.script.set(0, "close", "wait", always=True)
         while envs.stats().workers[0].restarts < 3:
             assert time.monotonic() < end
             envs.step([1, 1])
         assert children() <= before + 2  # the worker's predecessor, and a standby worker
-        envs.script.clear(0, "close")
 
 
 class Fussy(ScriptedEnv):
