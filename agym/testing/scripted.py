@@ -84,7 +84,7 @@ INTERRUPTIONS: dict[str, Callable[[], BaseException]] = {
 }
 # Acts that end the environment's process, and the exit codes that the caller sees.
 DEATHS = {
-    "kill": -signal.SIGKILL,
+    "kill": -9,  # SIGKILL, which Windows lacks
     "segv": -signal.SIGSEGV,
     "abort": -signal.SIGABRT,
     "exit": 3,

@@ -72,7 +72,7 @@ class Mixed(gymnasium.Env[Any, Any]):
 async def test_rollouts_of_spaces_with_parts() -> None:
     def act(observations: Any) -> Any:
         steps = observations["pair"][0]
-        assert observations["text"] == ["abc"[:n] for n in steps.tolist()]
+        assert [*observations["text"]] == ["abc"[:n] for n in steps.tolist()]
         return {"n": steps, "v": (np.stack([steps, steps], 1).astype(np.float32),)}
 
     async with agym.make_async(Mixed, 3) as envs, agym.batched(act) as policy:

@@ -381,7 +381,8 @@ def test_without_numba(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("agym.rules.vector_env.installed", lambda module: False)
-    monkeypatch.setitem(sys.modules, "numba", None)
+    for module in ("numba", "numba.cuda"):
+        monkeypatch.setitem(sys.modules, module, None)
     rules = load("without_numba", PLAIN)
     with caplog.at_level(logging.WARNING, "agym.vectorize"):
         envs = agym.vectorize(rules, 2)

@@ -109,14 +109,17 @@ def test_dtypes_may_be_what_makes_one() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rules": Steps, "size": 3}, "Steps has no parameter 'size': it has none"),
+        ({"rules": Steps, "size": 3}, "Steps has no parameter 'size': its parameters are none"),
         ({"num_envs": 0}, "num_envs"),
         ({"engine": "magic"}, "engine.*python.*compiled.*cuda"),
         ({"max_episode_steps": 0}, "max_episode_steps"),
         ({"max_episode_steps": 2**70}, "max_episode_steps=.* must be less than .*: use -1"),
         ({"rules": Steps, "render_mode": "human"}, "render_mode.*ansi.*rgb_array"),
         ({"autoreset_mode": "never"}, "'next_step', 'same_step' or 'disabled'"),
-        ({"size": 1}, "Everything has no parameter 'size': it has speed, goal, weights"),
+        (
+            {"size": 1},
+            "Everything has no parameter 'size': .* are speed, goal, weights",
+        ),
         ({"goal": 1.5}, r"goal=1.5 is invalid \(it is not int32\): use int32 of shape \(\)"),
         ({"goal": 2**40}, "goal=1099511627776 is invalid"),
         ({"goal": "far"}, "goal='far' is invalid"),

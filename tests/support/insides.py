@@ -59,7 +59,7 @@ def painted(page: Any) -> int:
     hub = hub_of(page)
 
     async def count() -> int:
-        while hub._painting is not None:
+        while hub._painting is not None and not hub._painting.done():
             await asyncio.wait([hub._painting])
         return int(hub._shown)
 

@@ -92,7 +92,7 @@ def test_all_environments_of_an_id_are_of_one_kind() -> None:
     remember_profile(first, Profile("CartPole-v1", 0.0, 1e-3, 1e-3), None)
     engine = build("CartPole-v1", 8, {}, Options())
     assert type(engine.backend.options.spec) is ProcessWithCaller
-    assert engine.calls.traffic.learn is not None
+    assert engine.traffic.learn is not None
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from agym.core.protocol.messages.operations import CLOSE
 from agym.testing import RandomEnv, World
 from agym.testing.worlds import Api
 from tests.support.drivers import APIS
-from tests.support.envs.coroutine_envs import AsyncRaises
-from tests.support.envs.faulty_envs import Raises
+from tests.support.envs.faulty_envs import AsyncRaises, Raises
 from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.insides import workers_of
 from tests.support.patience import deadline, patience

@@ -284,7 +284,7 @@ def test_keyboard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("keywords", "words"),
     [
         ({"points": 0}, "points=0 must be"), ({"points": 1.5}, "points=1.5 is invalid"),
-        ({"skill": 1.1}, "skill=1.1 must be"), ({"speed": 2}, "it has points, skill"),
+        ({"skill": 1.1}, "skill=1.1 must be"), ({"speed": 2}, "its parameters are points, skill"),
     ],
 )  # fmt: skip
 def test_arguments_that_cannot_work(keywords: dict[str, Any], words: str) -> None:

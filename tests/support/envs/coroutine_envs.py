@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Result, Tally
 
 
@@ -50,13 +49,6 @@ class AsyncTally:
             setattr(inner, name, value)
         else:
             super().__setattr__(name, value)
-
-
-class AsyncRaises(AsyncTally):
-    """The coroutine environment that fails as :class:`Raises` does."""
-
-    def __init__(self, where: str, exception: str = "plain", length: int = 1000) -> None:
-        super().__init__(Raises, where, exception, length)
 
 
 class Keeper:

@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli.app import app
+from agym.testing import AsCoroutine
 from agym.watching.video.movie import Movie, check_path
 from agym.watching.video.writer import MAX_WAITING, Writer
 from tests.support.drivers import APIS, FORKED, SERIAL, Setup, attached, everywhere, opened
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.painting_envs import AsyncPainter, Painter
+from tests.support.envs.painting_envs import Painter
 from tests.support.patience import patience
 
 SHAPE = (32, 48, 3)
@@ -37,9 +38,9 @@ class Counter(Painter):
         return self.canvas
 
 
-class AsyncCounter(AsyncPainter):
-    async def render(self) -> Any:
-        return Counter.render(self.inner)
+class AsyncCounter(AsCoroutine):
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(partial(Counter, *args, **keywords))
 
 
 def counters(setup: Setup = SERIAL, count: int = 2) -> list[Any]:
