@@ -25,9 +25,10 @@ from agym.core.engine.engine import Engine
 from agym.core.engine.snapshots import Snapshot, snapshots_of
 from agym.core.engine.stats import Stats
 from agym.core.engine.tap import Tap
-from agym.core.protocol.arguments import Seeds, check_count, parse_env_ids, take_mask
+from agym.core.protocol.arguments import check_count, parse_env_ids
 from agym.core.protocol.attributes import Placeholder
 from agym.core.protocol.messages.completions import Description
+from agym.core.protocol.messages.resets import Seeds, take_mask
 from agym.core.protocol.typing import Actions, Flags, Info, Observations, Rewards
 from agym.errors import UsageError, UsageTypeError
 

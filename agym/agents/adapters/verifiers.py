@@ -24,7 +24,8 @@ from agym.agents.adapters.asked_model import AskedModel, as_message
 from agym.agents.adapters.common import as_text, check_env_options, task_index
 from agym.api.options.environments import EnvLike
 from agym.core._system.extras import require
-from agym.core.protocol.arguments import is_integer, parse_seeds
+from agym.core.protocol.arguments import is_integer
+from agym.core.protocol.messages.resets import parse_seeds
 from agym.core.protocol.typing import Options, Result, Start
 from agym.errors import UsageError, UsageTypeError
 

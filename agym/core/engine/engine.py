@@ -33,10 +33,10 @@ from agym.core.engine.life import Life
 from agym.core.engine.opened import EnvRows
 from agym.core.engine.tap import Tap
 from agym.core.hosts.states.codecs import registered
-from agym.core.protocol.arguments import Ids, Seeds, parse_env_ids, parse_seeds, take_mask
+from agym.core.protocol.arguments import Ids, parse_env_ids
 from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.operations import Message, Step, plain_step
-from agym.core.protocol.messages.resets import Options, PerEnvOptions
+from agym.core.protocol.messages.resets import Options, PerEnvOptions, Seeds, parse_seeds, take_mask
 from agym.core.protocol.table import BESIDE
 from agym.errors import BusyError, UsageError
 

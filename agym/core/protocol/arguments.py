@@ -1,19 +1,18 @@
-"""Argument checks shared by many calls: environment ids, seeds, tensors, results of factories."""
+"""Argument checks shared by many calls: environment ids, numbers, tensors, results of factories."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import Space
 
-from agym.errors import UsageError, UsageTypeError
+from agym.errors import UsageError
 
 Ids = range | tuple[int, ...]
-Seeds = int | Sequence[int | None] | None
 
 
 def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int, *, least: int = 0) -> Ids:
@@ -41,73 +40,6 @@ def parse_env_ids(env_ids: Sequence[int] | None, num_envs: int, *, least: int = 
             " each at most once"
         )
     return range(num_envs) if len(ids) == num_envs else ids
-
-
-def take_mask(
-    options: dict[str, Any] | None, num_envs: int, seed: Seeds = None
-) -> tuple[dict[str, Any] | None, list[int] | None, Seeds]:
-    """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
-
-    The third result is ``seed``; if it has a seed per environment, those of the masked ones.
-
-    Raises:
-        UsageError: The mask does not have the shape ``(num_envs,)``, or has no true entry.
-        UsageTypeError: The options are not a dict, or the mask is not a boolean array or tensor.
-    """
-    if options is not None and not isinstance(options, Mapping):
-        raise UsageTypeError(f"options={options!r} must be a dict or None")
-    if options is None or "reset_mask" not in options:
-        return options, None, seed
-    mask = as_array(options["reset_mask"])
-    what = "`options['reset_mask']`"  # Gymnasium's messages
-    if not isinstance(mask, np.ndarray):
-        raise UsageTypeError(f"{what} must be a numpy array, got {type(mask)}")
-    if mask.shape != (num_envs,):
-        raise UsageError(f"{what} must have shape `({num_envs},)`, got {mask.shape}")
-    if mask.dtype != np.bool_:
-        raise UsageTypeError(f"{what} must have `dtype=np.bool_`, got {mask.dtype}")
-    if not mask.any():
-        raise UsageError(
-            f"{what} must contain a boolean array with at least one True value, got"
-            f" reset_mask={mask}"
-        )
-    rest = {key: value for key, value in options.items() if key != "reset_mask"}
-    masked = [int(i) for i in np.flatnonzero(mask)]
-    if isinstance(seed, Sequence | np.ndarray) and len(seed) == num_envs:
-        seed = [seed[i] for i in masked]
-    return rest, masked, seed
-
-
-def parse_seeds(seed: Seeds, ids: Ids, given: Sequence[int] | None) -> list[int | None] | None:
-    """Return one seed per environment, ``None`` for no seeds.
-
-    Args:
-        seed: ``None``; an integer, which gives environment ``i`` the seed ``seed + i`` as in
-            Gymnasium; or a sequence with one seed per environment.
-        ids: The environments, in ascending order.
-        given: The environments in the caller's order, ``None`` for all.
-
-    Raises:
-        UsageError: Wrong type, wrong number, or negative.
-    """
-    if seed is None:
-        return None
-    if is_integer(seed):
-        seeds: list[int | None] = [int(seed) + i for i in ids]
-    elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str):
-        if len(seed) != len(ids):
-            raise UsageError(f"seed has {len(seed)} entries for {len(ids)} environments")
-        by_id = dict(zip(ids if given is None else (int(i) for i in given), seed, strict=True))
-        seeds = [by_id[i] for i in ids]
-    else:
-        raise UsageError(f"seed must be None, an integer or a sequence of them, not {seed!r}")
-    for i, value in zip(ids, seeds, strict=True):
-        if value is not None and not (is_integer(value) and value >= 0):
-            raise UsageError(
-                f"the seed of environment {i} is {value!r}: it must be an integer of at least 0,"
-                " or None"
-            )
-    return [None if value is None else int(value) for value in seeds]
 
 
 def runs(ids: Ids) -> Iterator[range]:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agym.core.hosts.episode import parse_mode
-from agym.core.protocol.arguments import parse_env_ids, parse_seeds, runs, take_mask
+from agym.core.protocol.arguments import parse_env_ids, runs
+from agym.core.protocol.messages.resets import parse_seeds, take_mask
 from agym.errors import UsageError
 
 
