@@ -176,7 +176,7 @@ def test_closing_with_a_call_pending_warns(gates: Gates) -> None:
 
 @pytest.mark.full
 def test_a_deadline_is_the_runners(gates: Gates) -> None:
-    with held(gates, timeout=deadline(1.0), context="fork") as envs:
+    with held(gates, workers=3, timeout=deadline(1.0), context="fork") as envs:
         for i in (0, 2):
             gates.open(i)
         with pytest.raises(agym.StepTimeout) as caught:
