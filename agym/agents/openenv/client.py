@@ -11,8 +11,9 @@ from gymnasium import Space
 from gymnasium.spaces import Dict
 
 from agym.agents.openenv.client_server import Server, base_url
-from agym.agents.openenv.client_session import HTTPSession, WebSocketSession, ask_for_schema
+from agym.agents.openenv.client_session import WebSocketSession
 from agym.agents.openenv.client_types import Typed, action_writer, as_element, observation_reader
+from agym.agents.openenv.http_session import HTTPSession, ask_for_schema
 from agym.agents.openenv.space_schema import KEYWORD, build_space
 from agym.agents.openenv.wire import VALUE
 from agym.core._system.extras import require
