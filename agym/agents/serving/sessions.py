@@ -112,6 +112,8 @@ class Session:
             async with asyncio.timeout(None) as self._timeout:
                 await self._answer_messages()
         except TimeoutError:
+            if not self._timeout.expired():  # another's error
+                raise
             idle = f"the session was idle for {self._limits.idle_timeout:g} seconds: connect again"
             await socket.send_error(ProtocolError(Code.SESSION_ERROR, idle))
         await socket.close()
