@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from selectors import EVENT_READ
 from typing import Any
 
@@ -28,6 +29,9 @@ class Bell:
         self._ends = socket.socketpair()
         for end in self._ends:
             end.setblocking(False)
+        # Not ``__del__``: of a forgotten cycle, the collector may finalize the sockets first, which
+        # then warn that nobody closed them.
+        self.close = weakref.finalize(self, _close, self._ends)
 
     @property
     def descriptor(self) -> int:
@@ -44,11 +48,10 @@ class Bell:
         with contextlib.suppress(BlockingIOError):
             self._ends[0].recv(_READ)
 
-    def close(self) -> None:
-        for end in getattr(self, "_ends", ()):  # missing if the process had no free descriptors
-            end.close()
 
-    __del__ = close
+def _close(ends: Iterable[socket.socket]) -> None:
+    for end in ends:
+        end.close()
 
 
 class Outbox:

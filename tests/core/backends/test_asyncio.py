@@ -16,7 +16,6 @@ from agym.testing import World
 from tests.support.backends import FORK, with_own
 from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import (
-    AsyncRaises,
     AsyncTally,
     Busy,
     Crowd,
@@ -26,6 +25,7 @@ from tests.support.envs.coroutine_envs import (
     Stubborn,
     Where,
 )
+from tests.support.envs.faulty_envs import AsyncRaises
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -77,8 +78,9 @@ def test_what_somebody_has_set_stays(method: str, monkeypatch: pytest.MonkeyPatc
         assert envs.environment("OMP_NUM_THREADS") == ["2"]
         assert envs.environment("MKL_NUM_THREADS") == ["2"]
         assert envs.environment("OPENBLAS_NUM_THREADS") == ["3"]
-        envs.reset()
-        assert envs.step([0]).infos[0]["torch"] == 2
+        if importlib.util.find_spec("torch"):
+            envs.reset()
+            assert envs.step([0]).infos[0]["torch"] == 2
 
 
 @pytest.mark.parametrize(
