@@ -187,6 +187,7 @@ def test_a_factory_that_makes_no_environment_is_described(case: str, backend: An
         agym.make_vec(factory, 1, backend=backend)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", FACTORIES)
 async def test_other_functions_describe_such_a_factory_too(case: str) -> None:
     factory, words = FACTORIES[case]

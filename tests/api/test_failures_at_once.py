@@ -113,6 +113,7 @@ def test_a_group_survives_a_pickle(again: Any, mixed: agym.AgymErrorGroup) -> No
     check_group(again(mixed.subgroup(agym.EnvError)), (0, 1))
 
 
+@pytest.mark.full
 def test_environments_that_are_given_up_at_once() -> None:
     policy = agym.FaultPolicy("restart", max_restarts=0)
     with agym.make(partial(Raises, "step"), 3, on_fault=policy) as envs:

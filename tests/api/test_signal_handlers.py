@@ -14,6 +14,7 @@ from tests.support.backends import FORK
 from tests.support.envs.gated_envs import Gates
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("backend", ["thread", FORK])
 def test_a_sleep_goes_on_after_a_handler_that_slept(
     backend: Any, gates: Gates, monkeypatch: pytest.MonkeyPatch

@@ -179,7 +179,7 @@ CASES = {
     ),
 }  # fmt: skip
 SUMMARIES = ("grid", "overhead")  # their tables have some of the rows
-IN_THE_CORE = ("scale", "pool", "io for its target", "overlap")
+IN_THE_CORE = ("scale", "io for its target")
 
 
 @pytest.fixture

@@ -211,6 +211,7 @@ def test_another_checkout_is_asked_for_its_choice(monkeypatch: pytest.MonkeyPatc
         other.close()
 
 
+@pytest.mark.full
 def test_only_views_are_overwritten() -> None:
     work = CopiesWorkload("CartPole-v1", 2)
     actions = sample_actions(work)

@@ -113,7 +113,7 @@ def agym(line: str, out: Any = subprocess.PIPE, **variables: str) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("line", ["demo -n 2 --steps 2 --workers 1", "record --help"])
 def test_characters_that_the_terminal_lacks(line: str) -> None:
     done = agym(line, PYTHONIOENCODING="ascii")
@@ -121,6 +121,7 @@ def test_characters_that_the_terminal_lacks(line: str) -> None:
     assert " ? " in done.stdout
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
 @pytest.mark.parametrize("buffered", ["", "1"])
 @pytest.mark.parametrize("line", ["--help", "demo -n 2 --steps 2 --workers 1"])
@@ -132,6 +133,7 @@ def test_an_output_that_is_full(line: str, buffered: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.full
 def test_sdl_looks_for_no_display(tmp_path: Path) -> None:
     path = tmp_path / "a.gif"
     done = agym(f"record CartPole-v1 -n 2 --steps 3 -o {path}", DISPLAY=":77", XDG_RUNTIME_DIR="")

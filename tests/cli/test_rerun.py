@@ -290,6 +290,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.full
 def test_an_environment_of_a_scripts_own(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WORD = 'words'")
     code, out, err = run(tmp_path, SCRIPT)

@@ -70,6 +70,7 @@ def test_a_death_is_the_same_death(act: str, on_loop: bool, code: int, tmp_path:
         assert "test_rerun_process.py" in err.partition("Fatal Python error")[2]
 
 
+@pytest.mark.full
 def test_a_death_in_the_constructor(tmp_path: Path) -> None:
     factory = acting(tmp_path, "exit", operation="make", after=0)
     capsule = a_capsule(factory=factory, kind="died", operation="make")
@@ -186,6 +187,7 @@ def test_pdb_stops_where_it_hangs(on_loop: bool, tmp_path: Path) -> None:
     assert "deadline.py" not in out
 
 
+@pytest.mark.full
 def test_pdb_at_a_terminal(tmp_path: Path) -> None:
     path = write_capsule(tmp_path, a_capsule(factory=failing(), error="ValueError: boom"))
     with at_terminal(path, "--pdb") as (process, terminal):

@@ -106,6 +106,7 @@ class TestVector(BackendConformance):
     kind = "vector"
 
 
+@pytest.mark.full  # its host is that of TestThread
 class TestStranger(BackendConformance):
     backend = Queue()
     examples = examples(25).max_examples

@@ -242,10 +242,10 @@ WORLDS = [
     World("serial"),
     World("serial", "async"),
     World("thread", "async", workers=2),
-    World(FORK, workers=2),
+    pytest.param(World(FORK, workers=2), marks=pytest.mark.full),
     World(FORK, "async", workers=2),
     World("asyncio", "async", kind="coroutine"),
-    World(FORK, "async", kind="coroutine", workers=2),
+    pytest.param(World(FORK, "async", kind="coroutine", workers=2), marks=pytest.mark.full),
 ]
 
 

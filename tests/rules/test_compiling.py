@@ -202,6 +202,7 @@ ARRAYS = """
     """
 
 
+@pytest.mark.full
 def test_parts_of_arrays_and_named_arguments(load: Callable[[str, str], Any]) -> None:
     rules = load("arrays", ARRAYS)
     play_same(side_by_side(rules, ["compiled", "parallel"], 6, AutoresetMode.NEXT_STEP), 3, 30, 9)
@@ -306,7 +307,7 @@ def test_what_was_compiled_is_loaded_the_next_time(cache: Path, tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in cache.iterdir()} == written
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("change", "places"),
     [

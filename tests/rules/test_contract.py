@@ -300,6 +300,7 @@ def test_environments_can_be_pickled(rules: Any, engine: str, way: Any, module: 
         assert goes_on_as(copied, one)
 
 
+@pytest.mark.full
 def test_what_gymnasium_made_can_be_pickled(env_id: str) -> None:
     env = gymnasium.make(env_id)
     env.reset(seed=0)
@@ -427,6 +428,7 @@ def test_an_id_in_gymnasium(env_id: str) -> None:
     envs.close()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("backend", ["thread", "process", "vector"])
 def test_an_id_in_every_backend(env_id: str, backend: Any, mode: Any) -> None:

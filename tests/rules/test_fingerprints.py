@@ -148,7 +148,7 @@ CELLS = {
 }
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [*CELLS])
 def test_a_cell_that_is_run_again(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     names: dict[str, Any] = {"Enum": Enum, "numba": pytest.importorskip("numba"), "Steps": Steps}
@@ -166,6 +166,7 @@ def test_a_cell_that_is_run_again(kind: str, caplog: pytest.LogCaptureFixture) -
         assert "can't detect changes of prize (DUFunc)" in told[0]
 
 
+@pytest.mark.full
 def test_a_constant_of_a_compiled_helper_changes_alone() -> None:
     """numba goes on with the first value in its own code, and so would a copy on the disk."""
     names: dict[str, Any] = {"numba": pytest.importorskip("numba"), "Steps": Steps}

@@ -123,13 +123,16 @@ class EnvRows:
         return self.opened is not None and self.described[0].cancellable
 
     def latest_turn(self, slot: int) -> float:
-        """Return when the rate limit lets, or let, an environment run; 0 without a rate limit."""
+        """Return when a limit of rate or concurrency lets, or let, an environment run.
+
+        That is 0 without such a limit, and in the far future if nobody can know.
+        """
         if self.opened is None:
             return 0.0
         ids = range(slot, slot + 1)
         if not self.cancellable:  # its worker runs environments one after another
             ids = next(ids for ids in self.backend.ranges if slot in ids)
-        turns = self.gauges.arrays["rate_turn"]
+        turns = self.gauges.arrays["turn"]
         return float(turns[ids.start : ids.stop].max()) / 1e9
 
     def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:

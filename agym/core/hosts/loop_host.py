@@ -285,7 +285,8 @@ class LoopHost(Host):
                     continue
                 operation, k, action = runner.queue.popleft()
                 if self._limit is not None:
-                    self.shared.meter.queued(slot.id, await runner.enter(self._limit))
+                    self.shared.meter.waits(slot.id)
+                    self.shared.meter.waited(slot.id, await runner.enter(self._limit))
                 running: Awaitable[None] = self._run(runner, operation, k, action)
                 if self.marker is not None:
                     running = track_running(running, self.marker, slot.id)

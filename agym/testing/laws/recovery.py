@@ -188,8 +188,12 @@ def a_retry_repeats_the_episode(world: World) -> None:
         for ours, episodes in zip(ended, expected, strict=True):
             assert len(ours) >= 2
             assert ours == episodes[: len(ours)]
-        assert {info["fault"].retry for info in infos if "fault" in info} == {1}
-        assert {info["retry"] for info in infos if "retry" in info} == {1}
+        retries = {info["fault"].retry for info in infos if "fault" in info}
+        assert retries == {info["retry"] for info in infos if "retry" in info}
+        # A process that replays an episode to take the place of a recycled worker follows the
+        # script too. If the fault comes there, the worker simply stays.
+        recycles = getattr(world.backend, "recycle", None) is not None
+        assert retries == {1} or (recycles and not retries)
     with retrying.open(4) as envs:
         envs.script.set(1, "step", "raise", always=True)
         ended, infos = _ended(world, envs)

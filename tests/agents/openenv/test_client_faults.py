@@ -201,6 +201,7 @@ def http(status: str, body: str, *headers: str) -> bytes:
     return "\r\n".join(lines).encode()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("answer", "code", "says"),
     [

@@ -58,7 +58,7 @@ DIED = "the environment's worker died: exit code 7"
     ("on_fault", "fault", "wanted"),
     [
         ("restart", RAISE, RAISED), ("restart", DIE, DIED),
-        ("raise", RAISE, RAISED), ("raise", DIE, DIED),
+        ("raise", RAISE, RAISED), pytest.param("raise", DIE, DIED, marks=pytest.mark.full),
         pytest.param("restart", HANG, "missed the", marks=pytest.mark.full),
         pytest.param("raise", HANG, "step took too long", marks=pytest.mark.full),
     ],

@@ -51,6 +51,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_an_option_that_needs_the_engine_gets_it(options: dict[str, Any]) -> None:
     envs = agym.make_vec(ID, 2, **options)

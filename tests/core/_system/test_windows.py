@@ -217,6 +217,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 def test_environments_and_extras_run(case: str, tmp_path: Path) -> None:
     code, needed = CASES[case]

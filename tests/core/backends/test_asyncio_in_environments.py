@@ -145,6 +145,7 @@ class RunningLoop(Tally):
         return [*self.seen, asyncio._get_running_loop()]
 
 
+@pytest.mark.full
 def test_a_loop_runs_only_while_a_coroutine_environment_is_made(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -51,7 +51,7 @@ def play(envs: agym.Envs[Any, Any]) -> Any:
     ("size", "num_envs", "options"),
     [
         pytest.param(SMALL, 2, {"backend": "serial"}, id="serial"),
-        pytest.param(LARGE, 2, {"backend": "serial"}, id="leased"),
+        pytest.param(LARGE, 2, {"backend": "serial"}, id="leased", marks=pytest.mark.full),
         pytest.param(SMALL, 4, {"backend": CALLER, "workers": 2}, id="caller and worker"),
     ],
 )

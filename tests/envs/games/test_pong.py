@@ -204,10 +204,14 @@ EVER = {
 }
 
 
+ENGINES = ["python", "compiled", "parallel"]
+
+
 @each_game
 @pytest.mark.parametrize("mode", EVER["Pong"], ids=lambda mode: mode.name.lower())
 @pytest.mark.parametrize(
-    "engine", [pytest.param("python", marks=pytest.mark.full), "compiled", "parallel"]
+    "engine",
+    [pytest.param(name, marks=[pytest.mark.full] * (name != "compiled")) for name in ENGINES],
 )
 def test_the_same_trajectories_as_ever(
     name: str, mode: AutoresetMode, engine: str, monkeypatch: pytest.MonkeyPatch

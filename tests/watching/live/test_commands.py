@@ -29,6 +29,7 @@ def test_watch_with_a_policy(tmp_path: Path) -> None:
         assert process.wait(patience(3)) == 0
 
 
+@pytest.mark.full
 def test_play_until_ctrl_c(tmp_path: Path) -> None:
     words = ["play", "CartPole-v1", "--keys", "ArrowLeft=0 ArrowRight=1", "--wait", "--seed", "0"]
     with started(*words, folder=tmp_path) as (url, process):

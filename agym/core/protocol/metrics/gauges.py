@@ -40,9 +40,12 @@ clock = time.perf_counter_ns
 HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
 
 # Gauges of each environment. The last four are nanoseconds in which it waited behind the
-# concurrency limit, and for a turn under a rate limit; the time of its latest turn; and the sum of
-# ``info["cost"]``.
-ENV_GAUGES = ("steps", "episodes", "times", "queued", "rate_waited", "rate_turn", "cost")
+# concurrency limit, and for a turn under a rate limit; the time of its latest turn under either, in
+# nanoseconds of ``time.monotonic``; and the sum of ``info["cost"]``.
+ENV_GAUGES = ("steps", "episodes", "times", "queued", "rate_waited", "turn", "cost")
+
+# The turn of an environment that waits for one and cannot know when it comes.
+NO_TURN_YET = 2**62
 
 
 def gauge_fields(num_envs: int) -> dict[str, Field]:
@@ -70,6 +73,7 @@ class Gauges:
         ended: When that step ended.
         times: Number of timed steps by bucket.
         queued: Nanoseconds in which an environment waited for a turn.
+        turn: When an environment's latest turn came or will come; 0 if it never waits for one.
         cost: The sum of an environment's ``info["cost"]``.
     """
 
@@ -83,7 +87,7 @@ class Gauges:
         self.rendering = views["rendering"]
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
-        self.queued = views["queued"]
+        self.queued, self.turn = views["queued"], views["turn"]
         self.cost: Any = views["cost"]  # floats, which mypy does not know
 
     def totals(self, ranges: Sequence[range]) -> Array:
@@ -215,8 +219,13 @@ class Meter:
         self._busy += nanoseconds
         self._gauges.busy[self._first] = self._busy
 
-    def queued(self, slot: int, nanoseconds: int) -> None:
-        """Count how long an environment waited for a turn."""
+    def waits(self, slot: int) -> None:
+        """Note that an environment waits behind the concurrency limit."""
+        self._gauges.turn[slot] = NO_TURN_YET
+
+    def waited(self, slot: int, nanoseconds: int) -> None:
+        """Note that its turn has come, and count how long it waited."""
+        self._gauges.turn[slot] = time.monotonic_ns()
         self._gauges.queued[slot] += nanoseconds
 
     def spent(self, slot: int, info: Any) -> None:

@@ -145,6 +145,7 @@ def test_workers_keep_to_the_cores_of_the_caller() -> None:
         os.sched_setaffinity(0, before)
 
 
+@pytest.mark.full
 def test_workers_of_coroutine_environments_are_pinned() -> None:
     with World(PINNED, kind="coroutine", workers=2).open(2) as envs:
         assert cores_of(envs) == around(2)

@@ -118,7 +118,7 @@ def test_the_async_api(setup: str, tmp_path: Path) -> None:
     assert run(tmp_path, ASYNC.format(setup=SETUPS[setup])) == (0, "3\nfine\n", "")
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize("setup", ["spawn", "forkserver", "fork"])
 @pytest.mark.parametrize("action", [0, 9])
 def test_a_child_does_not_keep_the_workers_alive(action: int, setup: str, tmp_path: Path) -> None:

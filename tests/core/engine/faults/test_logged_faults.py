@@ -112,6 +112,7 @@ def test_faults_beyond_a_limit_are_counted(caplog: Log, monkeypatch: pytest.Monk
     assert logged(caplog) == ["2 more faults were recovered, without a warning for each"]
 
 
+@pytest.mark.full
 def test_python_prints_the_lines_without_any_setting(tmp_path: Path) -> None:
     script = """
         import os, signal

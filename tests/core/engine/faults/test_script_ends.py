@@ -179,7 +179,7 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
             assert err.endswith("EOFError: Ran out of input\n")
 
 
-@pytest.mark.once
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("before", "code"),
     [
@@ -244,7 +244,7 @@ def test_ctrl_c_while_workers_start(delay: float, tmp_path: Path) -> None:
         assert assert_interrupted(process, tmp_path).count("Traceback") == 1
 
 
-@pytest.mark.once
+@pytest.mark.full
 @each_loop
 @each_method
 def test_ctrl_c_in_a_task(method: str, loop: str, tmp_path: Path) -> None:
