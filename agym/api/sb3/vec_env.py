@@ -97,7 +97,7 @@ class AgymVecEnv(VecEnv):
 
     @classmethod
     def vector(
-        cls, env: EnvLike, num_envs: int, env_kwargs: dict[str, Any], **options: Any
+        cls, env: EnvLike, num_envs: int, env_kwargs: dict[str, Any], /, **options: Any
     ) -> Self:
         """Make environments of one vector environment; :func:`agym.sb3.make_vec_env` does this."""
         self = cls.__new__(cls)

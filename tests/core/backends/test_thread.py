@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from agym.api import waiting
 from agym.core.backends.outbox import Outbox
 from agym.core.engine import life
 from agym.core.protocol.messages.operations import CLOSE
@@ -48,6 +49,24 @@ def test_closing_abandons_a_thread_that_hangs(api: Api, monkeypatch: pytest.Monk
         envs.script.open(1)
         thread.join(patience())
         assert envs.script.closed() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_closing_ends_when_the_last_thread_has_closed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits neither for the next check of the workers nor for the time to close by force."""
+    monkeypatch.setattr(waiting, "RECHECK_SECONDS", 3600.0)
+    monkeypatch.setattr(life, "GRACE_SECONDS", (3600.0,) * 3)
+    with World("thread", api).open(2) as envs:
+        envs.reset()
+        envs.script.set(1, "close", "wait")
+        # The first thread has closed by then, and the caller sleeps.
+        opener = threading.Timer(0.1, envs.script.open, [1])
+        opener.start()
+        envs.close()
+        opener.join()
+        assert envs.script.closed() == [0, 1]
 
 
 class Flickers(list[int]):

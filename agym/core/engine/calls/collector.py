@@ -115,11 +115,16 @@ class Collector:
                     self._account(completion)
             if not begins_more:
                 break  # no operation was started here that could have ended by now
-        if ended and self.closing is not None and not self.closing.done:
+        if self.closing is None or self.closing.done:
+            return
+        if ended:
             payload = self.closing.payload
             self.closing.finish(
                 error=None if payload is None else self.status.blame(Close, payload)
             )
+        elif self.backend.ended:
+            # The last worker ended during this call. A thread wakes the caller only once.
+            self.poll()
 
     def poll_for(self, ticket: Ticket) -> None:
         """Do the same as :meth:`poll`, faster if ``ticket`` is a lone step that has just ended."""
