@@ -1,10 +1,12 @@
 """The exceptions. The class says who is at fault.
 
 ==================== ============================================================
-The caller            :class:`UsageError`, :class:`BusyError`, :class:`ClosedError`,
+The caller            :class:`UsageError`, :class:`UsageTypeError`,
+                      :class:`SpaceMismatchError`, :class:`NothingSentError`,
+                      :class:`BusyError`, :class:`ClosedError`,
                       :class:`ResetNeededError`, :class:`SnapshotError`, :class:`MissingExtraError`
 The environment       :class:`EnvError`, :class:`StepTimeout`, :class:`GroupError`
-The world outside     :class:`WorkerDied`, :class:`CrashLoopError`, :class:`RemoteError`
+Something else        :class:`WorkerDied`, :class:`CrashLoopError`, :class:`RemoteError`
 ==================== ============================================================
 
 Several failures of one call are raised together, as an :class:`AgymErrorGroup`, which is an

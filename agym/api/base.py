@@ -421,7 +421,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
 
     @property
     def workers(self) -> int:
-        """Number of worker processes, threads or actors; 1 if there are none.
+        """Number of workers: processes, threads, event loops or actors.
 
         With ``backend="auto"``, the caller's thread may step environments, too; then it counts as a
         worker.

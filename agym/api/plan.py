@@ -95,8 +95,7 @@ def plan(
     stepped with random actions for about 20 ms. Unless its code is Gymnasium's, ALE's or agym's,
     this happens in a separate process and a temporary folder, so that a crash, a hang or a file
     does no harm. The profile is kept on disk until the environment's code changes, and
-    ``backend="auto"`` uses it. For the prediction see :func:`agym.core.planning.model.predict`, for
-    the choice :mod:`agym.core.planning.choice`.
+    ``backend="auto"`` uses it: see :doc:`/explanation/auto`.
 
     Args:
         env: As for :func:`make`.

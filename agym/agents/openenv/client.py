@@ -58,42 +58,43 @@ def openenv(
         >>> agym.run(main())
         ((2, 4), array([1., 1.]), Discrete(2))
 
-    Each environment has a separate session at the server, which its first ``reset`` opens. Text,
-    dicts, arrays and typed observations come as ``observation`` says. A reward of ``None`` is 0.0;
-    an episode that is ``done`` is terminated, or truncated where the answer or its metadata has
-    ``"truncated": true``; the metadata is the info.
+    Each environment has a separate session at the server, which its first ``reset`` opens.
+    ``observation`` selects the type of the observations. A reward of ``None`` is 0.0; an episode
+    that is ``done`` is terminated, or truncated where the answer or its metadata has ``"truncated":
+    true``; the metadata is the info.
 
-    An exchange that ends early, because of ``timeout``, agym's own ``timeout=`` or a cancellation,
-    closes the session, so that an answer never belongs to another question. It is a fault of this
-    one environment: an :class:`agym.EnvError` whose ``exception`` is a
-    :class:`agym.RemoteError`, or with ``on_fault="restart"`` a new session. A session that the
-    server ends between two episodes is opened anew by the next ``reset``; within an episode it is a
-    fault, and nothing is sent twice.
+    If a request times out or is cancelled, agym closes the session, so that a late answer is never
+    taken for the answer to another request. Only this environment fails: the call raises an
+    :class:`agym.EnvError` whose ``exception`` is a :class:`agym.RemoteError`. With
+    ``on_fault="restart"``, agym opens a new session instead. If the server ends a session between
+    two episodes, the next ``reset`` opens a new one. If the server ends it within an episode, the
+    environment fails; agym resends nothing.
 
-    This function asks the server for its schema, and waits for the answer: so a wrong address or
-    token is an error here, and the spaces of a server of agym are known. A coroutine calls it by
-    ``await asyncio.to_thread(agym.openenv, url)``, and must if the server is on its own event loop.
+    This function asks the server for its schema, and waits for the answer. So it raises if the
+    address or the token is wrong, and reads the spaces of an agym server. In a coroutine, use
+    ``await asyncio.to_thread(agym.openenv, url)``; this is required if the server runs on the same
+    event loop.
 
     Args:
         url: The server's address: ``"http://127.0.0.1:8000"``, or with ``https``, ``ws``, ``wss``.
         token: Sent as ``Authorization: Bearer TOKEN``.
-        observation: What observations become: a pydantic model, a dataclass, a function of the dict
-            that comes, or the name of one of its fields. Default: dicts as they come; a server of
-            agym's own sends what its environments return.
-        action: What ``step`` is given: a pydantic model, a dataclass, a function that returns a
-            dict, or the name of the field that it is for. Default: dicts, models or dataclasses; a
-            server of agym's own takes the actions of its environments.
-        observation_space: The space of the observations, which are then made arrays of its dtype.
-            Default: that of a server of agym's own, else any Python objects.
+        observation: The type of the observations: a pydantic model, a dataclass, a function of the
+            received dict, or the name of a field. By default, dicts; from an agym server, the
+            observations of its environments.
+        action: The type that ``step`` accepts: a pydantic model, a dataclass, a function that
+            returns a dict, or the name of the field that receives the action. By default, dicts,
+            models or dataclasses; for an agym server, the actions of its environments.
+        observation_space: The space of the observations. agym converts observations to arrays of
+            its dtype. By default, an agym server's space; otherwise any Python object.
         action_space: The space of the actions; the same default.
         protocol: ``"websocket"``, or ``"http"`` for a server without it. OpenEnv's servers make a
             new environment for each HTTP request.
-        timeout: Seconds for the answer to one ``reset``, ``step`` or call; ``None``: no limit.
-        connect_timeout: Seconds to reach the server, and to wait for a session where it is full or
-            ``max_sessions`` are open.
-        max_sessions: Most sessions at a time of the environments of one process. Those that wait
-            are served in order, when an episode ends or an environment is closed.
-        max_size: Most bytes of an answer; a larger one ends the session.
+        timeout: Seconds for the answer to one ``reset``, ``step`` or call; ``None`` for no limit.
+        connect_timeout: Seconds to reach the server, and to wait for a session if the server is
+            full or ``max_sessions`` are open.
+        max_sessions: Maximum number of open sessions per process. Waiting environments get a
+            session in order, when an episode ends or an environment is closed.
+        max_size: Maximum size of an answer in bytes; a larger one ends the session.
         headers: Further HTTP headers.
 
     Returns:
@@ -214,7 +215,7 @@ class RemoteEnv:
         self.metadata: dict[str, Any] = {"render_modes": []}
 
     async def reset(self, *, seed: int | None = None, options: Options | None = None) -> Start:
-        """Begin an episode; the server is given the seed, if there is one, and the options.
+        """Start an episode; send the seed, if any, and the options to the server.
 
         Raises:
             RemoteError: The server cannot be reached, is full, or failed.

@@ -18,8 +18,8 @@ class ServerLimits:
         >>> server = agym.serve("CartPole-v1", 4, limits=limits)
 
     Attributes:
-        idle_timeout: Seconds without a message after which a session ends and its environment is
-            another's; ``None`` for no such limit.
+        idle_timeout: Seconds without a message after which the server ends the session and frees
+            its environment; ``None`` for no limit.
         message_bytes: Size of a message, or of the content of an HTTP request. A longer one ends
             the session.
         messages_per_second: Messages of one session. A faster client is slowed down.

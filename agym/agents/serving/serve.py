@@ -62,22 +62,23 @@ def serve(
     free for the next one. While none is free, clients receive the time after which to try again.
 
     Args:
-        env: An id, a factory, or another of what :func:`agym.make` takes; also of coroutine
-            environments.
-        num_envs: Number of environments, and so of sessions at a time.
+        env: Any ``env`` that :func:`agym.make` accepts, including coroutine environments.
+        num_envs: Number of environments, and so the maximum number of open sessions.
         port: The port; 0 picks a free one.
-        host: The address to listen on. The default is for this machine alone, ``"0.0.0.0"`` for
-            all that can reach it.
+        host: The address to listen on. The default accepts connections from this machine only;
+            ``"0.0.0.0"`` accepts them from every machine.
         token: What clients must send, as ``Authorization: Bearer TOKEN`` or as ``?token=TOKEN``;
             ``True`` for a random one, ``False`` for none.
         limits: What clients may do, by default ``ServerLimits()``.
-        backend: Where environments run, as in :func:`agym.make`. ``"process"`` is for environments
-            that compute, hang or crash: in processes of their own they hold up no session.
+        backend: Where environments run, as in :func:`agym.make`. By default, plain environments run
+            in worker processes, and coroutine environments on the server's event loop. Use
+            ``"process"`` for coroutine environments that compute, hang or crash: in worker
+            processes, they block no other session.
         workers: Number of worker processes or threads.
         timeout: Deadline of one operation, in seconds.
-        on_fault: What follows if an environment raises, hangs or loses its worker. By default it
-            is replaced. Its session is answered with an error and must reset; other sessions
-            of its worker continue where they were (``"replay"``).
+        on_fault: What follows if an environment raises, hangs or loses its worker. By default,
+            agym replaces the environment. The server sends an error to its session, and the client
+            must then reset; other sessions of its worker continue where they were (``"replay"``).
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
     Returns:
@@ -114,7 +115,7 @@ class ServerStats:
         sessions: Sessions that are open.
         num_envs: Environments, and so the most sessions at a time.
         served: Sessions that were opened.
-        refused: Sessions and requests that found all environments taken.
+        refused: Sessions and requests refused because all environments were in use.
         steps: Steps of all environments.
     """
 

@@ -26,8 +26,8 @@ class EnvStats:
         env_id: Its id.
         steps: Steps so far, including those that reset it and steps on hold.
         episodes: Episodes started.
-        p50: Median of its timed steps in seconds, ``None`` before the first. The time its worker
-            took to wake up is left out, as far as the worker's other environments show it.
+        p50: Median of its timed steps in seconds, ``None`` before the first. It excludes the
+            worker's wake-up time, as estimated from the worker's other environments.
         p99: Their 99th percentile.
         faults: How often it raised, missed a deadline, or lost its worker.
         cost: The sum of ``info["cost"]`` over its steps and resets, also of infos that

@@ -252,8 +252,8 @@ def watch(
         envs: Opened environments that agym runs, wrapped or not.
         port: Port; 0 for any free port.
         host: Address to listen on; any other than loopback exposes the page to the network.
-        fps: Maximum number of pictures per second, up to 30; can be changed on the page.
-        share: Maximum share of the time of this process's cores that pictures may take.
+        fps: Maximum number of frames per second, up to 30; can be changed on the page.
+        share: Maximum share of the time of this process's cores that rendering may take.
         legend: Text that describes keys. With a legend, the page reports pressed keys: see
             :attr:`Page.keys`.
 

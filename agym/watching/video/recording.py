@@ -76,7 +76,7 @@ def record(
         fps: Pictures per second; by default the environments' ``render_fps`` divided by ``every``,
             which is real time.
         env_ids: Environments to record, ``None`` for all.
-        every: Number of steps per picture.
+        every: Number of steps per frame of the video.
         mosaic: ``True`` for one video of all environments; ``False`` for a file per environment,
             such as ``run-3.mp4`` for environment 3.
         columns: See :func:`agym.mosaic`.
