@@ -161,7 +161,7 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
         self._waiter = AsyncWaiter(engine)
         self._opening: Ticket | None = None
         self._saved: list[Snapshot] | None = None  # restored when the environments are opened
-        self._closing = asyncio.Lock()
+        self._opening_lock, self._closing = asyncio.Lock(), asyncio.Lock()
         # The event loop that the environments belong to, and its thread.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.get_ident()
@@ -189,24 +189,30 @@ class AsyncEnvs(BaseEnvs[Observations, Actions, Rewards, Flags]):
 
     def __await__(self) -> Generator[Any, None, Self]:
         """Make the environments, without blocking the loop."""
+        return self._open().__await__()
+
+    async def _open(self) -> Self:
         self._check_loop_and_thread()
-        if self._opening is None:
-            if asyncio._get_running_loop() is None:
-                raise UsageError(
-                    "agym.make_async needs a running asyncio event loop, and there is none here"
-                    " (trio's doesn't work): use agym.run(main()) or asyncio.run(main()), or make"
-                    " the environments with agym.make, which needs no loop"
-                )
+        if asyncio._get_running_loop() is None and self._opening is None:
+            raise UsageError(
+                "agym.make_async needs a running asyncio event loop, and there is none here (trio's"
+                " doesn't work): use agym.run(main()) or asyncio.run(main()), or make the"
+                " environments with agym.make, which needs no loop"
+            )
+        async with self._opening_lock:  # a second task waits for the first
+            if self._opening is not None:
+                self._opening.result()  # raises if the first task failed
+                return self
             self._opening = self._life.open()
             try:
-                yield from self._waiter.wait(self._opening)
+                await self._waiter.wait(self._opening)
                 self._opening.result()
                 self._describe()
                 if self._saved is not None:
-                    yield from self.restore(self._saved).__await__()
+                    await self.restore(self._saved)
             except BaseException:
                 with contextlib.suppress(AgymError):
-                    yield from self.aclose().__await__()
+                    await self.aclose()
                 raise
         return self
 

@@ -332,9 +332,11 @@ def load(
         SnapshotError: The environments made here are of another kind than the saved ones.
     """
     (recipe, snapshots), _ = read_pickle("run", path)
-    if backend is not None or workers is not None:
-        options = replace(recipe.options, workers=workers)
-        recipe = replace(recipe, options=replace(options, backend=backend or options.backend))
+    if backend is None and workers is not None:
+        backend, workers = replace(recipe.options.spec, workers=workers), None
+    if backend is not None:
+        options = replace(recipe.options, backend=backend, workers=workers)
+        recipe = replace(recipe, options=options)
     envs: Envs | AsyncEnvs = recipe.make()
     if isinstance(envs, AsyncEnvs):
         envs._saved = snapshots

@@ -136,7 +136,9 @@ class HTTPSession:
             except WrongProtocol as error:
                 raise server.not_openenv(error) from error
             else:
-                if response.status not in FULL + NOT_YET:
+                # A gateway that gave up may have passed the request on: no step is sent twice.
+                again = FULL if operation == "step" else FULL + NOT_YET
+                if response.status not in again:
                     return self._data(operation, response)
                 problem = server.full(f"HTTP status {response.status}")
                 delay = retry_after(response.headers)

@@ -164,6 +164,8 @@ class Server:
             host, port = self._address
             from agym.agents.serving.http import Endpoints
 
+            listening = bind(host, port)
+            stack.callback(listening.close)
             endpoints = Endpoints(
                 slots, self._limits, token=self.token, host=host, metadata=self._metadata()
             )
@@ -175,7 +177,6 @@ class Server:
                 message_bytes=self._limits.message_bytes,
                 retry_after=lambda: slots.retry_after,
             )
-            listening = bind(host, port)
             where, number, *_ = listening.getsockname()
             where = LOOPBACK.get(where, where)
             self.url = f"http://{f'[{where}]' if ':' in where else where}:{number}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from agym.agents.openenv.frames import MAX_DEPTH
@@ -32,6 +33,8 @@ Message = str | bytes
 RECEIVED = "websocket.receive"
 # Why a WebSocket is closed.
 NORMAL, GOING_AWAY, INTERNAL_ERROR = 1000, 1001, 1011
+# How long the last messages of a session may take.
+FAREWELL_SECONDS = 1.0
 # As many wrong messages in a row end a session.
 MAX_ERRORS = 100
 # A client may send this many seconds' worth of messages at once.
@@ -45,13 +48,18 @@ NO_METHOD = -32601
 
 
 class Socket:
-    """The sending half of an open WebSocket."""
+    """The sending half of an open WebSocket.
+
+    Attributes:
+        binary: Whether messages are binary frames.
+        closed: Whether the WebSocket is closed, by either side.
+    """
 
     def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]], *, binary: bool) -> None:
         """Store the ASGI function, and whether messages are binary frames."""
         self.binary = binary
         self._send = send
-        self._closed = False
+        self.closed = False
 
     async def send(self, message: Message) -> None:
         """Send a message; without effect once the socket is closed.
@@ -59,7 +67,7 @@ class Socket:
         Raises:
             OSError: The client has left.
         """
-        if not self._closed:
+        if not self.closed:
             kind = "text" if isinstance(message, str) else "bytes"
             await self._send({"type": "websocket.send", kind: message})
 
@@ -70,8 +78,8 @@ class Socket:
 
     async def close(self, code: int = NORMAL) -> None:
         """Close the WebSocket. Idempotent."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             await self._send({"type": "websocket.close", "code": code})
 
 
@@ -115,8 +123,13 @@ class Session:
             if not self._timeout.expired():  # another's error
                 raise
             idle = f"the session was idle for {self._limits.idle_timeout:g} seconds: connect again"
-            await socket.send_error(ProtocolError(Code.SESSION_ERROR, idle))
-        await socket.close()
+            # A client that reads nothing is cut off.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await socket.send_error(ProtocolError(Code.SESSION_ERROR, idle))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await socket.close()
 
     def tick(self, now: float) -> None:
         """End an idle session. Called periodically, since a timer per message costs more."""
@@ -127,7 +140,11 @@ class Session:
 
     async def _answer_messages(self) -> None:
         socket, errors = self.socket, 0
-        while errors < MAX_ERRORS and (event := await self._receive())["type"] == RECEIVED:
+        while errors < MAX_ERRORS:
+            event = await self._receive()
+            if event["type"] != RECEIVED:
+                socket.closed = True
+                return
             await self._slow_down()
             try:
                 text = event.get("text")
@@ -135,6 +152,7 @@ class Session:
                 if answer is None:
                     return
                 errors = 0
+                self._idle_since = self._loop.time()  # until the client reads the answer
                 await socket.send(answer)
             except ProtocolError as error:
                 await socket.send_error(error)

@@ -122,17 +122,18 @@ class EnvRows:
         """Whether operations of single environments are known to be cancellable."""
         return self.opened is not None and self.described[0].cancellable
 
-    def latest_turn(self, slot: int) -> float:
-        """Return when a limit of rate or concurrency lets, or let, an environment run.
+    def is_waiting(self, slot: int) -> bool:
+        """Whether an environment waits behind the concurrency limit."""
+        return self.opened is not None and bool(self.gauges.waiting[slot])
 
-        That is 0 without such a limit, and in the far future if nobody can know.
-        """
+    def latest_turn(self, slot: int) -> float:
+        """Return when the rate limit lets, or let, an environment run; 0 without a rate limit."""
         if self.opened is None:
             return 0.0
         ids = range(slot, slot + 1)
         if not self.cancellable:  # its worker runs environments one after another
             ids = next(ids for ids in self.backend.ranges if slot in ids)
-        turns = self.gauges.arrays["turn"]
+        turns = self.gauges.arrays["rate_turn"]
         return float(turns[ids.start : ids.stop].max()) / 1e9
 
     def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:

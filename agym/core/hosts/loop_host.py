@@ -136,8 +136,11 @@ class _Runner:
     async def enter(self, limit: asyncio.Semaphore) -> int:
         """Wait behind a concurrency limit; return the waiting time in nanoseconds."""
         started, self.queued = clock(), True
-        await limit.acquire()
-        self.queued, self.limit = False, limit
+        try:
+            await limit.acquire()
+        finally:
+            self.queued = False
+        self.limit = limit
         return clock() - started
 
     def leave(self) -> None:
@@ -284,9 +287,16 @@ class LoopHost(Host):
                     await idle
                     continue
                 operation, k, action = runner.queue.popleft()
-                if self._limit is not None:
+                # A replacement does not wait: its place is that of the environment it replaces.
+                if self._limit is not None and not isinstance(operation.message, Replace):
                     self.shared.meter.waits(slot.id)
-                    self.shared.meter.waited(slot.id, await runner.enter(self._limit))
+                    try:
+                        waited = await runner.enter(self._limit)
+                    except asyncio.CancelledError:
+                        if not (runner.given_up or self._closing):  # other code cancelled the task
+                            runner.queue.appendleft((operation, k, action))
+                        raise
+                    self.shared.meter.waited(slot.id, waited)
                 running: Awaitable[None] = self._run(runner, operation, k, action)
                 if self.marker is not None:
                     running = track_running(running, self.marker, slot.id)

@@ -151,7 +151,7 @@ class Turns:
 
     def _reserve(self, i: int) -> int:
         turn = self.limiter.reserve(self.first + i)
-        self.gauges.turn[self.first + i] = turn
+        self.gauges.arrays["rate_turn"][self.first + i] = turn
         return turn
 
     def _count(self, i: int, started: int) -> int:

@@ -310,7 +310,7 @@ class Collector:
         self.poll()
 
     def _without_waiting(self, late: list[int]) -> tuple[list[int], float | None]:
-        """Remove environments that a limit held back until less than a timeout ago.
+        """Remove environments that the rate limit released less than a timeout ago.
 
         Returns:
             The late environments; and, if there are none, the time until which to wait.
@@ -320,7 +320,7 @@ class Collector:
         ends = {i: turn + timeout for i in late if (turn := self.rows.latest_turn(i))}
         now = time.monotonic()
         overdue = [i for i in late if ends.get(i, now) <= now]
-        return overdue, None if overdue or not late else min(*ends.values(), now + timeout)
+        return overdue, None if overdue or not late else min(ends.values())
 
     def _give_up(self, ticket: Ticket) -> None:
         """Release the environments that met the deadline, and stop waiting for the others."""

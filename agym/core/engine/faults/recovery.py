@@ -203,8 +203,9 @@ class Recovery:
                 parts.setdefault(replaced.part, []).append(i)
             lost = None if payload is None else payload.values.get(i)
             if lost is None:
-                self.pending.pop(i, None)
-                self.episodes.resumed(i)
+                if replaced is None or not replaced.faulted:
+                    self.pending.pop(i, None)
+                    self.episodes.resumed(i)
             elif lost and i in self.pending:
                 self.pending[i] = replace(self.pending[i], replay=lost)
         for ticket, slots in parts.items():
@@ -354,10 +355,14 @@ class Recovery:
             running = self._backend.running
             stuck = {i for i in late if running(self._backend.worker_of(i)) in late}
         self._end_workers(stuck, reason, replacements=unmade)
-        for i in late - stuck:
+        # Those that only wait behind the concurrency limit come first: their host keeps them. Once
+        # the host has replaced an environment that holds a place, one of them gets the place, and
+        # would be replaced in the middle of its operation.
+        for i in sorted(late - stuck, key=self._rows.is_waiting, reverse=True):
             fault = self.fault_log.late(i, ticket, reason)
             (replaced,) = self.recovering.start((i,))
             replaced.cancelled = ticket.number
+            replaced.faulted = i in self.pending
             if self.policy.tolerant and not ticket.expired and ticket.message.writes_rows:
                 replaced.part = ticket
             elif ticket.message.replaces:

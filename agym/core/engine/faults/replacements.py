@@ -20,11 +20,13 @@ class Replacement:
         requested: The caller requested it, so a failure is raised at once.
         part: The call to send to the replacement again.
         cancelled: The number of an operation whose late completion must be dropped.
+        faulted: Whether the row of an earlier fault has not been returned yet.
     """
 
     requested: bool = False
     part: Ticket | None = None
     cancelled: int | None = None
+    faulted: bool = False
 
 
 class Replacements(dict[int, Replacement]):

@@ -39,13 +39,12 @@ clock = time.perf_counter_ns
 # Gauges of a host, in its first environment's row.
 HOST_GAUGES = ("rounds", "busy", "rendering", "began", "ended")
 
-# Gauges of each environment. The last four are nanoseconds in which it waited behind the
-# concurrency limit, and for a turn under a rate limit; the time of its latest turn under either, in
-# nanoseconds of ``time.monotonic``; and the sum of ``info["cost"]``.
-ENV_GAUGES = ("steps", "episodes", "times", "queued", "rate_waited", "turn", "cost")
-
-# The turn of an environment that waits for one and cannot know when it comes.
-NO_TURN_YET = 2**62
+# Gauges of each environment. The last five are whether it waits behind the concurrency limit, and
+# how many nanoseconds it has waited there; how many it has waited for a turn under a rate limit,
+# and the time of its latest turn; and the sum of ``info["cost"]``.
+ENV_GAUGES = (
+    "steps", "episodes", "times", "waiting", "queued", "rate_waited", "rate_turn", "cost",
+)  # fmt: skip
 
 
 def gauge_fields(num_envs: int) -> dict[str, Field]:
@@ -72,8 +71,8 @@ class Gauges:
         began: When the host started its latest step, in nanoseconds of the system's clock.
         ended: When that step ended.
         times: Number of timed steps by bucket.
-        queued: Nanoseconds in which an environment waited for a turn.
-        turn: When an environment's latest turn came or will come; 0 if it never waits for one.
+        waiting: Whether an environment waits for a turn.
+        queued: Nanoseconds in which it waited for one.
         cost: The sum of an environment's ``info["cost"]``.
     """
 
@@ -87,7 +86,7 @@ class Gauges:
         self.rendering = views["rendering"]
         self.began, self.ended = views["began"], views["ended"]
         self.times = views["times"]
-        self.queued, self.turn = views["queued"], views["turn"]
+        self.waiting, self.queued = views["waiting"], views["queued"]
         self.cost: Any = views["cost"]  # floats, which mypy does not know
 
     def totals(self, ranges: Sequence[range]) -> Array:
@@ -220,12 +219,12 @@ class Meter:
         self._gauges.busy[self._first] = self._busy
 
     def waits(self, slot: int) -> None:
-        """Note that an environment waits behind the concurrency limit."""
-        self._gauges.turn[slot] = NO_TURN_YET
+        """Note that an environment waits for a turn."""
+        self._gauges.waiting[slot] = 1
 
     def waited(self, slot: int, nanoseconds: int) -> None:
         """Note that its turn has come, and count how long it waited."""
-        self._gauges.turn[slot] = time.monotonic_ns()
+        self._gauges.waiting[slot] = 0
         self._gauges.queued[slot] += nanoseconds
 
     def spent(self, slot: int, info: Any) -> None:

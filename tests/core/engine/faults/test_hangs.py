@@ -180,6 +180,27 @@ def test_a_step_behind_a_reset_that_hangs_is_not_late(world: World, on_fault: st
     ],
     ids=str,
 )
+def test_environments_that_hang_one_after_another_are_all_reported(world: World) -> None:
+    """The row of the first waits for a place while the second hangs."""
+    with world.open(3, workers=1, length=9, timeout=deadline(0.4), on_fault="restart") as envs:
+        envs.reset(seed=3)
+        envs.script.set(0, "step", "wait")
+        envs.script.set(1, "step", "wait")
+        result = envs.step([1, 2, 3])
+        assert ["fault" in info for info in result.infos] == [True, True, False]
+        assert result.truncated.tolist() == [True, True, False]
+        assert steps_of(result)[2] == [1, 3]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "world",
+    [
+        replace(ASYNCIO, backend=Asyncio(max_concurrency=1)),
+        replace(COROUTINES, backend=Process(start_method="fork", max_concurrency=1)),
+    ],
+    ids=str,
+)
 def test_a_task_that_ignores_its_cancellation_holds_no_place(world: World) -> None:
     with world.open(4, length=9, timeout=deadline(0.4), on_fault="restart") as envs:
         envs.reset(seed=3)
