@@ -86,6 +86,7 @@ class TestProcess(BackendConformance):
 
 class TestProcessWithCaller(BackendConformance):
     backend = ProcessWithCaller(start_method="fork")
+    worlds_per_law = 3
     examples = examples(10).max_examples
 
 
@@ -97,6 +98,7 @@ class TestAsyncio(BackendConformance):
 
 class TestProcessWithCoroutines(BackendConformance):
     backend = FORK
+    worlds_per_law = 3
     examples = examples(10).max_examples
     kind = "coroutine"
 

@@ -78,7 +78,7 @@ def test_what_somebody_has_set_stays(method: str, monkeypatch: pytest.MonkeyPatc
         assert envs.environment("OMP_NUM_THREADS") == ["2"]
         assert envs.environment("MKL_NUM_THREADS") == ["2"]
         assert envs.environment("OPENBLAS_NUM_THREADS") == ["3"]
-        if importlib.util.find_spec("torch"):
+        if method != "fork" and importlib.util.find_spec("torch"):  # a fork has the caller's torch
             envs.reset()
             assert envs.step([0]).infos[0]["torch"] == 2
 
