@@ -55,9 +55,10 @@ def dumps(value: Any) -> bytes:
         Exception: ``value`` contains an object that cannot be pickled.
     """
     try:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:
         return dumps_by_value(value)
+    return dumps_by_value(value) if names_restored_objects(pickled) else pickled
 
 
 def dumps_by_value(
@@ -97,7 +98,7 @@ class _Call:
 
 def is_importable(name: str) -> bool:
     """Return whether ``import`` in another process finds the module loaded here as ``name``."""
-    if name in _SCRIPTS:
+    if name in _SCRIPTS or name in _made_modules:
         return False
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
@@ -157,8 +158,19 @@ def _named_objects(spec: EnvSpec) -> dict[str, Any]:
     return objects
 
 
-# The names that unpickled specs have defined in this process.
+# The names that unpickled specs have defined in this process, and the modules made for them. No
+# file has these modules, so workers of this process get the objects by value, too.
 _defined_names: set[str] = set()
+_made_modules: set[str] = set()
+
+
+def names_restored_objects(pickled: bytes) -> bool:
+    """Whether a pickle may name an object that a spec has defined here, and perhaps only here.
+
+    Such an object also exists in the program, but not in an actor between the program and its
+    worker processes.
+    """
+    return any(name.partition(":")[0].encode() in pickled for name in _defined_names)
 
 
 def _restore_spec(
@@ -170,7 +182,10 @@ def _restore_spec(
     """
     for name, value in named.items():
         module_name, _, attribute = name.partition(":")
-        module = sys.modules.setdefault(module_name, types.ModuleType(module_name))
+        if module_name not in sys.modules:
+            sys.modules[module_name] = types.ModuleType(module_name)
+            _made_modules.add(module_name)
+        module = sys.modules[module_name]
         if name in _defined_names or not hasattr(module, attribute):
             _defined_names.add(name)
             setattr(module, attribute, value)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.core._system.pickling import dumps_by_value
+from agym.core._system.pickling import dumps_by_value, names_restored_objects
 from agym.errors import UsageTypeError
 
 Buffer = bytes | bytearray | memoryview
@@ -82,7 +82,7 @@ def pack(value: Any) -> list[Buffer]:
         pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
     except Exception:
         return pack_by_value(value)
-    return _join(pickled, buffers)
+    return pack_by_value(value) if names_restored_objects(pickled) else _join(pickled, buffers)
 
 
 def _join(pickled: bytes, buffers: Sequence[pickle.PickleBuffer]) -> list[Buffer]:

@@ -51,6 +51,16 @@ THREAD_VARIABLES = (*(f"{name}_NUM_THREADS" for name in _LIBRARIES), "VECLIB_MAX
 _starting = threading.Lock()
 
 
+def _renew_lock() -> None:
+    """Replace the lock in a forked worker, whose parent held it during the fork."""
+    global _starting
+    _starting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 class Work(Protocol):
     """The work of a worker process: both methods of one object, in the process."""
 

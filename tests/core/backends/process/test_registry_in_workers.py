@@ -231,6 +231,11 @@ def check(name: str, backend: str, folder: Path) -> None:
     assert (exit_code, out, err) == (0, "done\n", ""), err
 
 
+def test_a_forked_worker_starts_workers(tmp_path: Path) -> None:
+    """Its parent held a lock while it forked."""
+    check("workers of workers", PROCESS_CODE.format("fork"), tmp_path)
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])

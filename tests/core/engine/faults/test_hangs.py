@@ -171,8 +171,7 @@ def test_a_step_behind_a_reset_that_hangs_is_not_late(world: World, on_fault: st
         envs.script.open_all()
 
 
-@pytest.mark.once
-@pytest.mark.parametrize(
+one_at_a_time = pytest.mark.parametrize(
     "world",
     [
         replace(ASYNCIO, backend=Asyncio(max_concurrency=1)),
@@ -180,6 +179,10 @@ def test_a_step_behind_a_reset_that_hangs_is_not_late(world: World, on_fault: st
     ],
     ids=str,
 )
+
+
+@pytest.mark.once
+@one_at_a_time
 def test_environments_that_hang_one_after_another_are_all_reported(world: World) -> None:
     """The row of the first waits for a place while the second hangs."""
     with world.open(3, workers=1, length=9, timeout=deadline(0.4), on_fault="restart") as envs:
@@ -193,14 +196,7 @@ def test_environments_that_hang_one_after_another_are_all_reported(world: World)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    "world",
-    [
-        replace(ASYNCIO, backend=Asyncio(max_concurrency=1)),
-        replace(COROUTINES, backend=Process(start_method="fork", max_concurrency=1)),
-    ],
-    ids=str,
-)
+@one_at_a_time
 def test_a_task_that_ignores_its_cancellation_holds_no_place(world: World) -> None:
     with world.open(4, length=9, timeout=deadline(0.4), on_fault="restart") as envs:
         envs.reset(seed=3)
