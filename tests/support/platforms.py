@@ -24,6 +24,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from platform import uname
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
@@ -84,6 +85,7 @@ def hide(platform: str, *libraries: str) -> None:
     vars(os)["process_cpu_count"] = os.cpu_count  # as Python has it where there are no affinities
     sysconfig.get_config_vars()  # whose file has a name by the platform
     asyncio.set_event_loop(None)  # imports a module by the platform
+    uname()  # whose answer is kept, and on Windows takes a subprocess
     sys.platform = platform
     tempfile._O_TMPFILE_WORKS = False  # type: ignore[attr-defined]
     if platform == "win32":
