@@ -198,8 +198,7 @@ class BaseEnvs(EnvProxy, Generic[Observations, Actions, Rewards, Flags]):
         out = self._format.check_out(out)
         if self._ids is None:
             return self._engine.reset(seed, options, env_ids, out=out)
-        options, masked, seed = take_mask(options, self.num_envs, seed)
-        env_ids = masked if env_ids is None else env_ids
+        options, env_ids, seed = take_mask(options, self.num_envs, seed, env_ids)
         about = tuple(self._ids)
         return self._engine.reset(seed, options, self._global(env_ids), about=about, out=out)
 

@@ -261,15 +261,13 @@ class Engine:
             out: Arrays for these observations.
 
         Raises:
-            UsageError: A seed, an id, the mask or ``out`` is invalid.
+            UsageError: A seed, an id, the mask or ``out`` is invalid, or ids and a mask are given.
         """
         target = self._target(out, about)
-        masked = None
         if not isinstance(options, PerEnvOptions):
-            options, masked, seed = take_mask(options, self.num_envs, seed)
-        given = masked if env_ids is None else env_ids
-        ids = parse_env_ids(given, self.num_envs)
-        seeds = parse_seeds(seed, ids, given)
+            options, env_ids, seed = take_mask(options, self.num_envs, seed, env_ids)
+        ids = parse_env_ids(env_ids, self.num_envs)
+        seeds = parse_seeds(seed, ids, env_ids)
         message = ops.Reset(BESIDE, seeds, options)
         self._check(message, ids)
         self._recovery.episodes.note_reset(ids, seeds, options)

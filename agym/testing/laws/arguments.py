@@ -86,6 +86,7 @@ def bad_seeds_and_masks_are_refused(world: World) -> None:
         bad: list[Any] = [{"seed": seed} for seed in [*seeds, np.zeros((3, 2), int)]]
         bad += [{"seed": [1, 2, 3], "env_ids": [0, 1]}]
         bad += [{"options": {"reset_mask": mask}} for mask in masks]
+        bad += [{"options": {"reset_mask": np.ones(3, bool)}, "env_ids": [0]}]
         for arguments in bad:
             with pytest.raises(UsageError, match=r"seed|reset_mask"):
                 envs.reset(**arguments)

@@ -57,10 +57,10 @@ def test_runs_cover_the_ids_in_order(ids: set[int]) -> None:
 
 def test_masks() -> None:
     mask = np.array([True, False, True])
-    assert take_mask(None, 3) == (None, None, None)
-    assert take_mask({"x": 1}, 3, 7) == ({"x": 1}, None, 7)
+    assert take_mask(None, 3, None, None) == (None, None, None)
+    assert take_mask({"x": 1}, 3, 7, [1]) == ({"x": 1}, [1], 7)
     options = {"x": 1, "reset_mask": mask}
-    assert take_mask(options, 3, [4, 5, 6]) == ({"x": 1}, [0, 2], [4, 6])
+    assert take_mask(options, 3, [4, 5, 6], None) == ({"x": 1}, [0, 2], [4, 6])
     assert options.keys() == {"x", "reset_mask"}
 
 

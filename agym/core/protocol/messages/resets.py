@@ -46,20 +46,24 @@ class EpisodeStart(NamedTuple):
 
 
 def take_mask(
-    options: dict[str, Any] | None, num_envs: int, seed: Seeds = None
-) -> tuple[dict[str, Any] | None, list[int] | None, Seeds]:
+    options: dict[str, Any] | None, num_envs: int, seed: Seeds, env_ids: Sequence[int] | None
+) -> tuple[dict[str, Any] | None, Sequence[int] | None, Seeds]:
     """Split Gymnasium's ``options={"reset_mask": ...}`` into the other options and env ids.
 
-    The third result is ``seed``; if it has a seed per environment, those of the masked ones.
+    Without a mask, the second result is ``env_ids``. The third result is ``seed``; if it has a seed
+    per environment, those of the masked ones.
 
     Raises:
-        UsageError: The mask does not have the shape ``(num_envs,)``, or has no true entry.
+        UsageError: The mask does not have the shape ``(num_envs,)``, or has no true entry; or
+            environments are selected by ``env_ids``, too.
         UsageTypeError: The options are not a dict, or the mask is not a boolean array or tensor.
     """
     if options is not None and not isinstance(options, Mapping):
         raise UsageTypeError(f"options={options!r} must be a dict or None")
     if options is None or "reset_mask" not in options:
-        return options, None, seed
+        return options, env_ids, seed
+    if env_ids is not None:
+        raise UsageError("pass env_ids= or options={'reset_mask': ...}, not both")
     mask = as_array(options["reset_mask"])
     what = "`options['reset_mask']`"  # Gymnasium's messages
     if not isinstance(mask, np.ndarray):
