@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -96,11 +97,24 @@ class SessionLimit:
         self._open = 0
         self._lock = threading.Lock()
         self._waiting: deque[asyncio.Future[None]] = deque()
+        # How each session between two episodes is given up, and the event loop that does it.
+        self._idle: dict[Callable[[], None], asyncio.AbstractEventLoop] = {}
 
-    @property
-    def wanted(self) -> bool:
-        """Whether an environment waits for a session."""
-        return bool(self._waiting)
+    def offer(self, give_up: Callable[[], None]) -> None:
+        """Give a session up as soon as an environment waits for one, and until :meth:`keep`."""
+        self._idle[give_up] = asyncio.get_running_loop()
+        if self._waiting:
+            self._take_back()
+
+    def keep(self, give_up: Callable[[], None]) -> None:
+        """Offer a session no longer: its next episode starts, or it is closed."""
+        self._idle.pop(give_up, None)
+
+    def _take_back(self) -> None:
+        """Give up the session that has been idle longest, if there is one."""
+        with self._lock, suppress(StopIteration, RuntimeError):  # a closed event loop
+            give_up = next(iter(self._idle))
+            self._idle.pop(give_up).call_soon_threadsafe(give_up)
 
     async def acquire(self, timeout: float) -> None:
         """Wait for the right to one session.
@@ -114,6 +128,7 @@ class SessionLimit:
                 return
             place = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
+        self._take_back()
         try:
             async with asyncio.timeout(timeout):
                 await place

@@ -45,6 +45,8 @@ class WebSocketSession:
         self._server = server
         self._connection: Connection | None = None
         self._number: int | None = None
+        # Whether the session is between two episodes.
+        self._idle = False
 
     async def reset(self, data: dict[str, Any]) -> dict[str, Any]:
         """Begin an episode, in a new session if there is none.
@@ -53,6 +55,7 @@ class WebSocketSession:
             RemoteError: The server cannot be reached, is full, or failed.
         """
         question = {"type": "reset", "data": data}
+        self._keep()
         if self._connection is not None and self._connection.usable:
             try:
                 return await self._exchange("reset", "observation", question)
@@ -96,16 +99,18 @@ class WebSocketSession:
         return await self._exchange("state", "state", {"type": "state"})
 
     def end_episode(self) -> None:
-        """Give the session up, if another environment of this process waits for one."""
+        """Give the session up when another environment of this process waits for one."""
         limit = self._server.limit
-        if limit is not None and limit.wanted and self._connection is not None:
-            self._connection.close(encode({"type": "close"}, binary=self.binary))
+        if limit is not None:
+            self._idle = True
+            limit.offer(self._give_up)
 
     async def close(self) -> None:
         """End the session."""
+        self._keep()
         if self._connection is not None:
             try:
-                self._connection.close(encode({"type": "close"}, binary=self.binary))
+                self._say_goodbye()
                 await self._connection.wait_closed()
             finally:
                 self._drop("it was closed")
@@ -117,6 +122,21 @@ class WebSocketSession:
 
     # ---------------------------------------------------------------- parts
 
+    def _say_goodbye(self) -> None:
+        if self._connection is not None:
+            self._connection.close(encode({"type": "close"}, binary=self.binary))
+
+    def _give_up(self) -> None:
+        if self._idle:  # the next episode may have started at the same moment
+            self._say_goodbye()
+
+    def _keep(self) -> None:
+        if self._idle:
+            self._idle = False
+            limit = self._server.limit
+            if limit is not None:
+                limit.keep(self._give_up)
+
     def _drop(self, reason: str) -> None:
         if self._connection is not None:
             self._connection.abort(reason)
@@ -126,9 +146,14 @@ class WebSocketSession:
         limit = self._server.limit
         if limit is None:
             return lambda: None
+
+        def release() -> None:
+            self._keep()  # a connection that is closed cannot be given up
+            limit.release()
+
         try:
             await limit.acquire(attempts.remaining)
-            return limit.release
+            return release
         except TimeoutError:
             raise self._server.error(
                 "connect",

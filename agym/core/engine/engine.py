@@ -253,7 +253,7 @@ class Engine:
         """Reset all environments, or some of them.
 
         Args:
-            seed: See :func:`~agym.core.protocol.arguments.parse_seeds`.
+            seed: See :func:`~agym.core.protocol.messages.resets.parse_seeds`.
             options: For all environments, with an optional ``reset_mask`` that selects some; or
                 ``PerEnvOptions``, for single environments and this reset only.
             env_ids: The environments, ``None`` for all.

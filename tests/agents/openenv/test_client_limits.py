@@ -36,6 +36,22 @@ async def test_max_sessions_are_shared_by_turns(server: ScriptedServer, most: in
         assert order == [*range(12)]
 
 
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_session_without_an_episode_goes_to_the_next(
+    server: ScriptedServer, lost: bool
+) -> None:
+    """Environments play one after another; sessions that the server has ended do not count."""
+    factory = openenv(server.url, max_sessions=2, connect_timeout=patience())
+    order: list[int] = []
+    async with agym.make_async(factory, 5, backend="asyncio", autoreset="disabled") as envs:
+        for _ in range(2):
+            for i in range(5):
+                assert await episode(envs[i], i, order) == 3.0 * i
+                if lost:
+                    server.end_sessions()
+    assert server.most_open <= 3  # the end of one session may reach the server late
+
+
 @pytest.mark.parametrize("end", ["close", "timeout", "cancelled", "drop"])
 async def test_the_end_of_a_session_frees_its_place(server: ScriptedServer, end: str) -> None:
     """An environment that stops waiting for a place takes none."""
