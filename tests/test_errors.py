@@ -16,7 +16,7 @@ from gymnasium import spaces
 import agym
 from tests.support.backends import FORK
 from tests.support.drivers import SETUPS
-from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Informs, Misfit, Raises
+from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Informs, Raises
 from tests.support.envs.plain_envs import Echo, Nested, Probe, Tally
 
 PROCESS = {"backend": FORK, "workers": 2}
@@ -115,19 +115,6 @@ def test_nothing_is_left_of_an_interrupted_step() -> None:
             envs.step([9, 9])
         _, infos = envs.reset()
         assert [info["seed"] for info in infos] == [None, None]
-
-
-@pytest.mark.parametrize("wrong", ["shape", "dtype", "type", "reward", "four", "info"])
-@pytest.mark.parametrize("setup", SETUPS)
-def test_results_that_fit_no_space(setup: dict[str, Any], wrong: str) -> None:
-    with agym.make([Tally, partial(Misfit, wrong), Tally], **setup) as envs:
-        envs.reset()
-        with pytest.raises(agym.EnvError, match="environment 1") as caught:
-            envs.step([1, 9, 1])
-        assert caught.value.env_id == 1
-        observations, _ = envs.reset(env_ids=[1])
-        assert [o[1] for o in observations] == [1, 0, 1]
-        assert [o[1] for o in envs.step([1, 1, 1]).observations] == [2, 1, 2]
 
 
 @pytest.mark.parametrize("setup", SETUPS)

@@ -115,20 +115,6 @@ def test_a_run_that_leaves_a_file_in_the_checkout_fails(
     assert run.returncode == 1
 
 
-def test_a_group_of_tests_runs_in_one_process(tmp_path: Path) -> None:
-    """So there is one Ray cluster, and games are compiled once."""
-    tests = """
-        @pytest.mark.xdist_group("one")
-        @pytest.mark.parametrize("i", range(10))
-        def test_tells(i):
-            Path(os.environ["FOLDER"], f"{os.getpid()}.ran").touch()
-    """
-    with begin(tmp_path, tests, "-n", "2", "--dist=loadgroup") as run:
-        out, _ = run.communicate(timeout=patience(30))
-    assert "10 passed" in out
-    assert len([*tmp_path.glob("*.ran")]) == 1
-
-
 @pytest.mark.parametrize("how", ["signal", "crash"])
 def test_a_run_that_loses_a_worker_ends_and_says_so(tmp_path: Path, how: str) -> None:
     tests = f"""

@@ -147,18 +147,6 @@ def test_a_gymnasium_vector_environment(setup: dict[str, Any]) -> None:
         assert own.get_attr("gravity") == before
 
 
-@each_kind
-def test_stable_baselines3(setup: dict[str, Any]) -> None:
-    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    with closing(agym.sb3.AgymVecEnv([Strict] * 2, **setup)) as envs:
-        envs.set_attr("gravity", 1.6)
-        assert envs.get_attr("gravity") == [1.6] * 2
-        envs.set_attr("mass", 2.0, indices=[1])
-        assert envs.get_attr("mass") == [1.0, 2.0]
-        with pytest.raises(agym.EnvError, match=r"environment 1 .*mass must be positive"):
-            envs.set_attr("mass", -1.0, indices=1)
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_an_assignment_that_fails_writes_a_capsule(api: str, tmp_path: Path) -> None:
     policy = agym.FaultPolicy(capsule_dir=tmp_path)

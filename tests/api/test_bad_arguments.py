@@ -48,6 +48,9 @@ OF_MAKE: list[tuple[dict[str, Any], str]] = [
     ({"timeout": float("nan")}, "timeout=nan"),
     ({"timeout": "3"}, "timeout='3'"),
     ({"copy": "no"}, "copy='no' .*True or False"),
+    ({"rate_limit": 0}, "rate_limit=0 .*calls per second, or None"),
+    ({"rate_limit": float("inf")}, "rate_limit=inf"),
+    ({"rate_limit": 1, "backend": "ray"}, "rate_limit=.*backend='ray': use"),
     ({"autorest": "disabled"}, "autorest.*autoreset"),
     ({"worker": 2}, "worker.*workers"),
     ({"on_fault": "ignore"}, NO_MODE),
@@ -87,7 +90,11 @@ OF_OBJECTS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (agym.FaultPolicy, {"capsule_dir": ""}, "path of a folder"),
     (Ray, {"placement": "sprad"}, "did you mean 'spread'"),
     (Ray, {"resources": {"num_cpu": 1}}, "'num_cpus'"),
-    (agym.Recycle, {"rss_mb": float("inf")}, "positive"),
+    (agym.FaultPolicy, {"retry": 1}, "replaces none"),
+    (agym.FaultPolicy, {"retry": -1}, "at least 0"),
+    (agym.FaultPolicy, {"retry": 1.5}, "integer"),
+    *((agym.Recycle, {"rss_mb": each}, "positive") for each in (-1, float("inf"))),
+    (agym.Recycle, {"episodes": 0}, "positive"),
 ]
 
 
@@ -155,6 +162,7 @@ ACTIONS: list[tuple[spaces.Space[Any], Any, str]] = [
     (DICT, [{"gear": 1}] * 3, "force"),
     (DICT, {"gear": [1, 1, 1]}, "force"),
     (DICT, {"force": np.zeros((3, 3)), "gear": [1, 1]}, "3 actions"),
+    (DICT, {"force": np.zeros((3, 2)), "gear": [1] * 3}, r"\['force'\] of environment 0 has shape"),
     (DICT, [ONE, ONE, OTHER], r"\['force'\] of environment 2 has shape"),
     (DICT, {"force": np.zeros((3, 3)), "gear": [0.5] * 3}, r"\['gear'\] of dtype float64"),
     (PAIR, [(1,), (1,), (1,)], "environment 0"),

@@ -7,7 +7,6 @@ import pickle
 import traceback
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import FORKED
 from tests.support.envs.faulty_envs import Exits, Raises
 from tests.support.envs.plain_envs import Tally
-from tests.support.scripts import run
 
 each_backend = pytest.mark.parametrize("backend", ["thread", *SERIAL_OR_FORK])
 
@@ -122,28 +120,3 @@ def test_environments_that_are_given_up_at_once() -> None:
             envs.step([9, 0, 9])
         assert [type(each) for each in caught.value.exceptions] == [agym.CrashLoopError] * 2
         assert caught.value.env_ids == (0, 2)
-
-
-@pytest.mark.full
-def test_the_traceback_of_a_script_names_each_environment(tmp_path: Path) -> None:
-    code = """
-        import gymnasium, agym
-
-        class Falls(gymnasium.Env):
-            observation_space = action_space = gymnasium.spaces.Discrete(2)
-
-            def reset(self, *, seed=None, options=None):
-                raise RuntimeError("fell")
-
-        with agym.make(Falls, 2, backend="process", workers=2) as envs:
-            try:
-                envs.reset()
-            except agym.AgymError as error:
-                print(error, flush=True)
-                raise
-    """
-    exit_code, out, err = run(tmp_path, code)
-    assert exit_code == 1
-    assert out.startswith("environment 0 raised in reset: RuntimeError: fell")
-    assert "1 more" in out
-    assert "environment 1 raised in reset: RuntimeError: fell" in err

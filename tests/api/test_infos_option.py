@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 import agym
+from agym.core.hosts.episode import MODES
 from tests.api.vector.test_vector_oracle import assert_same_infos
 from tests.support.backends import with_own
 from tests.support.drivers import FORKED, Setup, each_mode, everywhere
@@ -19,11 +20,6 @@ from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.scripted_envs import Info, Telling, messages
 
-MODES = {
-    "next_step": AutoresetMode.NEXT_STEP,
-    "same_step": AutoresetMode.SAME_STEP,
-    "disabled": AutoresetMode.DISABLED,
-}
 KINDS: dict[str, Any] = {
     "float": float, "float32": np.float32, "float64": np.float64, "int": int
 }  # fmt: skip

@@ -102,17 +102,20 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+OTHERS = [
+    b"", b"\n", b"hello", b"\x00\xff" * 500, b"{}\n", b"[]\n", b'{"agym_snapshot": null}\nx',
+    b'{"agym_snapshot": ' + b"[" * 100_000 + b"\n", b'{"agym_snapshot": "\xff"}\n',
+]  # fmt: skip
 HEAD = b'{"agym_snapshot": %b, "bytes": %d, "crc32": 0}\n'
 
 
 @pytest.mark.parametrize(
     ("other", "error"),
     [
-        (b"", "is not an agym snapshot"),
-        (b"hello", "is not an agym snapshot"),
-        (HEAD % (b'"x"', 1), "is not an agym snapshot"),
+        *((other, "is not an agym snapshot file$") for other in OTHERS),
         (HEAD % (b"1", 3) + b"ab", "is damaged"),
         (HEAD % (b"99", 0), "by a newer version of agym.*update agym"),
+        (b'{"agym_capsule": 1}\n', "is a capsule, not a snapshot: use `agym rerun`$"),
         (b'{"agym_run": 1}\n', r"is a run, not a snapshot: use agym\.load"),
     ],
 )

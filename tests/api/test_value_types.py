@@ -89,14 +89,14 @@ TENSORS = [
 ]
 
 
-def play(world: World, convert: Callable[[Any], Any] = unchanged) -> list[Any]:
+def play(world: World, convert: Callable[[Any], Any] = unchanged, count: int = 3) -> list[Any]:
     """Return the results of some steps, with the returns and lengths of episodes."""
     factory = world.adapt(partial(Typed, convert))
-    with world.with_options(episode_stats=True).open_envs(factory, 3) as envs:
+    with world.with_options(episode_stats=True).open_envs(factory, count) as envs:
         envs.reset()
         results = []
         for _ in range(8):
-            *columns, infos = envs.step([0, 1, 2])
+            *columns, infos = envs.step([0, 1, 2][:count])
             episodes = [info.get("final_info", info).get("episode") for info in infos]
             returns = [one and (np.asarray(one["r"]).item(), one["l"]) for one in episodes]
             results.append((columns, returns))
@@ -122,6 +122,24 @@ def test_rewards_and_flags_may_be_tensors(kind: Any, mode: Any) -> None:
     expected = play(world.serial)
     for convert in TENSORS:
         assert same_values(play(world, convert), expected), convert
+
+
+def of_flags(convert: Callable[[bool], Any]) -> Callable[[Any], Any]:
+    return lambda value: convert(value) if isinstance(value, bool) else value
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_flag_is_a_false_one_and_a_sequence_is_refused(count: int) -> None:
+    """The truth of a list is whether it has elements."""
+    world = World("serial", autoreset="next_step")
+    expected = play(world, count=count)
+    for convert in [*TYPES, of_flags(lambda flag: flag or None)]:
+        assert same_values(play(world, convert, count), expected), convert
+    for convert in (of_flags(lambda flag: [flag]), of_flags(lambda flag: (flag,))):
+        with world.open_envs(partial(Typed, convert), count) as envs:
+            envs.reset()
+            with pytest.raises(agym.AgymError, match=r"a flag of type (list|tuple), which must be"):
+                envs.step([0] * count)
 
 
 @pytest.mark.parametrize("size", [0, 2])
@@ -150,6 +168,7 @@ FLOATS: dict[str, tuple[Any, Any]] = {
     "float64": (BOX, THIRDS),
     "float16": (BOX, THIRDS.astype(np.float16)),
     "list of arrays": (BOX, [*THIRDS]),
+    "float16 for float64": (spaces.Box(-9, 9, (2,), np.float64), THIRDS.astype(np.float16)),
     "dict float64": (DICT, {"force": THIRDS, "gear": GEARS}),
 }
 ACTIONS = FLOATS | {
@@ -202,6 +221,27 @@ def test_actions_reach_environments_as_in_gymnasium(world: World) -> None:
             agym.make_vec(factories[0], 3, **options),
         ):
             assert play_actions(ours, actions) == expected, name
+
+
+ZEROS = np.zeros((3, 2), np.float32)
+SMALL, SIGNED = spaces.Box(0, 255, (), np.uint8), spaces.Box(-128, 127, (), np.int8)
+# Actions in Gymnasium's form, and in forms that only agym takes.
+FORMS: list[tuple[Any, Any, list[Any]]] = [
+    (THREE, GEARS, [range(3), GEARS.astype(np.uint64), [False, np.int32(1), np.array(2)]]),
+    (DICT, {"force": ZEROS, "gear": GEARS}, [
+        {"force": [*ZEROS], "gear": GEARS, "extra": 3},
+        tuple({"force": [0, 0], "gear": gear} for gear in range(3)),
+    ]),
+    (TUPLE, (ZEROS, GEARS), [[[ZEROS[0], 0], (ZEROS[1], 1), [ZEROS[2], 2]]]),
+    (SMALL, np.array([0, 254, 255], np.uint8), [[0, 254, 255]]),
+    (SIGNED, np.array([-128, 0, 127], np.int8), [[-128, 0, 127]]),
+]  # fmt: skip
+
+
+def test_forms_that_only_agym_takes() -> None:
+    for space, plain, forms in FORMS:
+        expected, *found = [play_actions(agym.make(hears(space), 3), a) for a in (plain, *forms)]
+        assert found == [expected] * len(forms), space
 
 
 @each_world

@@ -20,8 +20,7 @@ import psutil
 import pytest
 
 from agym.api.options.options import OPTION_NAMES
-from agym.core._system.extras import require
-from agym.errors import AgymError, MissingExtraError, UsageError
+from agym.errors import AgymError, UsageError
 from benchmarks.agents.gaps import Heartbeat
 from benchmarks.agents.openenv_drill import PATIENCE, drill
 from benchmarks.branching.cost import seconds_per_call
@@ -66,7 +65,6 @@ from benchmarks.throughput.multienv import BareResets, LoopResets, MultiWorkload
 from benchmarks.waiting.render_systems import WALL, DrawingAgym, DrawingLoop
 from tests.benchmarks.tiny import FEW
 from tests.support.patience import patience
-from tests.support.scripts import install_command
 
 # ---------------------------------------------------------------- workloads
 
@@ -108,12 +106,6 @@ def test_an_environment_that_cannot_be_made_is_a_usage_error(
     monkeypatch.setattr("benchmarks.measuring.workloads.gymnasium.make", fail)
     with pytest.raises(UsageError, match="CartPole-v1 cannot be made: no module named jax"):
         sample_actions(Workload("CartPole-v1", 2))
-
-
-def test_a_missing_package_names_the_extra() -> None:
-    with pytest.raises(MissingExtraError) as caught:
-        require("no_such_package.part", "bench")
-    assert str(caught.value) == f"no_such_package is not installed: {install_command('bench')}"
 
 
 # ---------------------------------------------------------------- systems

@@ -16,7 +16,6 @@ from agym.envs.games.breakout import (
     BALL,
     BRICK,
     CENTRE,
-    COLUMNS,
     FULL_ROW,
     HALF,
     HEIGHT,
@@ -241,22 +240,6 @@ def test_it_can_be_won_with_one_ball(walls: int, seed: int) -> None:
     assert over
     assert state.balls_left == 1
     assert (total, built, state.bricks_left) == (480 * walls, walls, 0)
-
-
-def test_pictures_and_counts_agree_throughout_a_game() -> None:
-    rng, actions = random_numbers(5), np.random.default_rng(0)
-    state, total, over = new_game(rng), 0.0, False
-    while not over:
-        reward, over = Breakout.step(state, int(actions.integers(3)), rng)
-        total += reward
-        grid = grid_of(state)
-        assert Breakout.observation_space.contains(grid)
-        grid[state.row, state.column] = 0
-        bricks = (grid == BRICK).reshape(HEIGHT, COLUMNS, 2)
-        counts = bricks.all(axis=2)[TOP : TOP + ROWS].sum(axis=1)
-        assert counts.sum() == state.bricks_left
-        assert total == ((COLUMNS - counts) * POINTS).sum()
-    assert state.balls_left == 0
 
 
 @examples(20)

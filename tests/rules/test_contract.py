@@ -453,22 +453,6 @@ def test_an_id_in_every_backend(env_id: str, backend: Any, mode: Any) -> None:
     assert ended > 5
 
 
-def played(envs: Any) -> Any:
-    """Return what some steps of three games give, under next-step autoreset."""
-    envs.action_space.seed(4)
-    seen = [envs.reset(seed=2)[0]]
-    for _ in range(30):
-        seen += [*envs.step(envs.action_space.sample())[:4]]
-    return seen
-
-
-def test_an_id_in_make_vec(env_id: str) -> None:
-    expected = played(agym.vectorize(Everything, 3, goal=30, max_episode_steps=9, engine="python"))
-    envs = agym.make_vec(env_id, 3, backend="vector")
-    assert same_values(played(envs), expected)
-    envs.close()
-
-
 def test_an_id_must_be_text() -> None:
     with pytest.raises(agym.UsageError, match="env_id=3 must be a string"):
         agym.register_rules(3, Steps)  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,6 @@ import agym
 from agym.testing import worlds
 from tests.support.backends import FORK, name_of
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.gated_envs import AsyncGated, Gated, try_gate
 from tests.support.envs.plain_envs import Tally
 
 APIS = ("sync", "async")
@@ -39,7 +37,6 @@ class Setup:
         self.options = options
         self.backend = name_of(options)
         self.tally: Any = AsyncTally if coroutines else Tally
-        self.gated: Any = AsyncGated if coroutines else Gated
 
     def of(self, count: int, **keywords: Any) -> list[Callable[[], Any]]:
         inner = (Tally,) if self.tally is AsyncTally else ()
@@ -67,19 +64,6 @@ each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled
 
 class Player(worlds.Player):
     """Either API, blocking: what has to be awaited is awaited at once, and inside its loop."""
-
-    def let(self, path: str) -> None:
-        """Wait until an environment stands at its gate, and let it through."""
-
-        async def go() -> None:
-            while not try_gate(path):  # noqa: ASYNC110
-                await asyncio.sleep(0)
-
-        if self.runner is not None:
-            self.runner.run(go())
-        else:
-            while not try_gate(path):
-                time.sleep(0.001)
 
     def __len__(self) -> int:
         return len(self.envs)

@@ -56,6 +56,7 @@ def bad_actions_are_refused(world: World) -> None:
 def bad_ids_are_refused(world: World) -> None:
     """Ids raise that are out of range, repeated, unsorted for a step, or of another type."""
     bad: list[Any] = [[3], [-1], [0, 0], 1, "01", [0.5], ["0"], [math.inf], np.array([True])]
+    bad += [[None], [True, False], [[1]], [math.nan]]
     with world.open(3) as envs:
         envs.reset()
         for ids in bad:
@@ -79,7 +80,8 @@ def bad_ids_are_refused(world: World) -> None:
 @law("single")
 def bad_seeds_and_masks_are_refused(world: World) -> None:
     """A call that is refused resets nothing."""
-    seeds: list[Any] = [-1, 0.5, True, "1", [1, 2], [1] * 4, [1, -2, 3], [0.5] * 3, ["a"] * 3]
+    seeds: list[Any] = [-1, 0.5, True, "abc", [1, 2], [1] * 4, [1, -2, 3], [0.5] * 3, ["a"] * 3]
+    seeds += [{1, 2, 3}, [True] * 3]
     masks = [[True] * 3, np.ones(3, int), np.ones(2, bool), np.ones(4, bool), np.zeros(3, bool)]
     with world.open(3) as envs:
         envs.reset()

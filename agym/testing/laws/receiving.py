@@ -143,6 +143,7 @@ def a_failed_step_excludes_others_until_its_error_is_received(world: World) -> N
             envs.reset(env_ids=[1])
         with pytest.raises(EnvError, match="environment 1"):
             envs.recv()
+        assert [env.faults for env in envs.stats().envs] == [0, 1]
         envs.send([2], [0])
         assert envs.recv().env_ids.tolist() == [0]
 
@@ -378,7 +379,7 @@ def closing_ends_all_that_waits(world: World) -> None:
             waiting: list[Any] = [asyncio.ensure_future(envs.recv()) for _ in range(2)]
             waiting.append(asyncio.ensure_future(anext(envs.as_completed())))
             await asyncio.sleep(0)
-            closing = asyncio.ensure_future(envs.aclose())
+            closing = asyncio.gather(*(envs.aclose() for _ in range(3)))
             await asyncio.sleep(0)
             while not closing.done():
                 player.script.open_all()

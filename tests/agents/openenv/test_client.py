@@ -158,12 +158,6 @@ def test_token_and_headers_are_sent() -> None:
         assert server.headers["x-team"] == "blue"
 
 
-def test_a_factory_can_be_pickled(server: ScriptedServer) -> None:
-    factory = pickle.loads(pickle.dumps(openenv(server.url, observation=Seen, action="value")))
-    with agym.make(factory, 1) as envs:
-        assert envs.reset(seed=2)[0][0].value == 2
-
-
 def test_a_server_without_a_schema_is_taken() -> None:
     with ScriptedServer(schema=None) as server, agym.make(openenv(server.url), 1) as envs:
         assert envs.reset(seed=2)[0][0]["value"] == 2

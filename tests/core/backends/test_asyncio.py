@@ -18,6 +18,7 @@ from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import (
     AsyncTally,
     Busy,
+    CancelsItself,
     Crowd,
     Gives,
     Keeper,
@@ -142,7 +143,10 @@ async def test_each_environment_stays_on_one_loop() -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(
     ("env", "error"),
-    [(partial(AsyncRaises, "step", "abrupt"), "Abrupt"), (Gives, "CancelledError")],
+    [
+        (partial(AsyncRaises, "step", "abrupt"), "Abrupt"),
+        *((env, "CancelledError") for env in (Gives, CancelsItself)),
+    ],
 )
 def test_an_abrupt_end_is_an_error_of_its_environment(
     setup: dict[str, Any], api: str, env: Any, error: str

@@ -118,27 +118,6 @@ def test_a_batch_is_one_operation() -> None:
     assert result.infos == [{}, {}, {}, {}]
 
 
-def test_a_ticket_ends_with_its_last_part() -> None:
-    engine, backend = ready()
-    ticket = engine.step([0] * 4)
-    number = backend.operations[0].number
-    backend.outcomes.append(Completion(number, 2, 4))
-    engine.poll()
-    assert not ticket.done
-    backend.outcomes.append(Completion(number, 0, 2, Payload(infos={1: {"x": 1}})))
-    assert value_of(engine, ticket).infos == [{}, {"x": 1}, {}, {}]
-
-
-def test_operations_of_other_environments_do_not_wait() -> None:
-    engine, backend = ready()
-    engine.step([0], env_ids=[0])
-    engine.reset(env_ids=[0])
-    other = engine.step([1, 1], env_ids=[1, 2])
-    assert [(o.message.name, o.start) for o in backend.operations] == [("step", 0), ("step", 1)]
-    backend.end(1, fill=3)
-    assert value_of(engine, other).rewards.tolist() == [3, 3]
-
-
 def test_a_missed_deadline_names_the_late_and_drops_their_answer() -> None:
     engine, backend = ready(timeout=1e-9)
     late = engine.step([0] * 4)

@@ -154,15 +154,6 @@ def test_faults_are_counted(world: World, on_fault: str) -> None:
             assert before[1] == now[1]
 
 
-def test_errors_that_are_raised_are_counted() -> None:
-    with SERIAL.open(2) as envs:
-        envs.reset()
-        envs.script.set(1, "step", "raise")
-        with pytest.raises(agym.EnvError):
-            envs.step([0, 0])
-        assert [env.faults for env in envs.stats().envs] == [0, 1]
-
-
 def test_statistics_ask_no_environment() -> None:
     """They are there while an environment steps, after its worker died, and after closing."""
 

@@ -1,8 +1,7 @@
-"""What programs promise, whatever the environment does: errors as they are, and replacements."""
+"""What programs promise, whatever the environment does: errors as they are."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -45,42 +44,3 @@ def test_a_stop_iteration_is_reported_as_it_is(backend: Any, autoreset: str, cal
         with pytest.raises(agym.EnvError, match="StopIteration") as caught:
             CALLS[call](envs)
     assert isinstance(caught.value.exception, StopIteration)
-
-
-class Deaf:
-    """Hangs in its first render, and ignores its cancellation for a while."""
-
-    made = 0
-
-    def __init__(self) -> None:
-        self.number = Deaf.made
-        Deaf.made += 1
-        self.lock = asyncio.Lock()
-
-    async def render(self) -> Any:
-        async with self.lock:
-            if self.number == 0:
-                try:
-                    await asyncio.sleep(30)
-                except asyncio.CancelledError:
-                    await asyncio.sleep(1)
-            return self.number
-
-    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        async with self.lock:
-            return self.number, {}
-
-    async def step(self, action: Any) -> Any:
-        return self.number, 0.0, False, False, {}
-
-    async def close(self) -> None:
-        pass
-
-
-def test_an_environment_that_was_given_up_is_not_used_again() -> None:
-    Deaf.made = 0
-    with agym.make(Deaf, 2, backend="asyncio", timeout=0.3) as envs:
-        with pytest.raises(agym.StepTimeout):
-            envs.render()
-        assert envs.render() == [2, 1]
-        assert list(envs.reset()[0]) == [2, 1]

@@ -23,20 +23,16 @@ from agym.api.options.environments import make_factories
 from agym.core.hosts.rate_limit import RateLimiter, number_kinds
 from agym.testing import World, assert_same
 from agym.testing.law import play
-from tests.support.backends import FORK
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience
+from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
-WORLDS = {
-    "process": World(FORK, "sync", "next_step", workers=2),
-    "thread": World("thread", "sync", "next_step"),
-    "asyncio": World("asyncio", "sync", "next_step", kind="coroutine"),
-    "process-coroutines": World(FORK, "sync", "next_step", kind="coroutine", workers=2),
-    "serial": World("serial", "sync", "next_step"),
-}
-everywhere = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
-concurrent = pytest.mark.parametrize("world", [*WORLDS.values()][:-1], ids=[*WORLDS][:-1])
+WORLDS = [
+    replace(world, autoreset="next_step")
+    for world in (PROCESS, THREAD, ASYNCIO, COROUTINES, SERIAL)
+]
+everywhere, concurrent = over(*WORLDS), over(*WORLDS[:-1])
 
 
 @everywhere
@@ -163,17 +159,3 @@ def test_the_lock_ends_with_the_process_that_has_it() -> None:
     process.join()
     process.close()
     locked.close()
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"rate_limit": 0}, "rate_limit=0 .*calls per second, or None"),
-        ({"rate_limit": float("inf")}, "rate_limit=inf"),
-        ({"rate_limit": 1, "backend": "ray"}, "rate_limit=.*backend='ray': use"),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], text: str) -> None:
-    for make in (agym.make, agym.make_async, agym.make_vec):
-        with pytest.raises(agym.UsageError, match=text):
-            make(Tally, **options)

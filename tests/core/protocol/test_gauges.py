@@ -28,34 +28,21 @@ def typical(counts: np.ndarray[Any, Any], share: float) -> float | None:
     return found
 
 
-@given(st.integers(4, 2**42))
-def test_a_percentile_is_exact_to_an_eighth(nanoseconds: int) -> None:
-    counts = np.zeros(BUCKETS, np.uint32)
-    counts[bucket_of(nanoseconds)] = 1
-    found = typical(counts, 0.5)
-    assert found is not None
-    assert found * 1e9 == pytest.approx(nanoseconds, rel=0.126)
-
-
 @given(st.integers(0, 2**60))
 def test_every_duration_has_a_bucket(nanoseconds: int) -> None:
     assert 0 <= bucket_of(nanoseconds) < BUCKETS
     assert bucket_of(nanoseconds) <= bucket_of(nanoseconds + 1)
 
 
-@given(st.lists(st.integers(100, 10**10), min_size=1, max_size=200), st.sampled_from([0.5, 0.99]))
-def test_percentiles_of_many(durations: list[int], share: float) -> None:
+@given(st.lists(st.integers(4, 2**42), min_size=1, max_size=200), st.sampled_from([0.5, 0.99]))
+def test_percentiles_are_exact_to_an_eighth(durations: list[int], share: float) -> None:
     counts = np.zeros(BUCKETS, np.uint32)
     for duration in durations:
         counts[bucket_of(duration)] += 1
     found = typical(counts, share)
     exact = np.quantile(durations, share, method="inverted_cdf")
     assert found is not None
-    assert found * 1e9 == pytest.approx(exact, rel=0.13)
-
-
-def test_nothing_timed_has_no_percentile() -> None:
-    assert typical(np.zeros(BUCKETS, np.uint32), 0.5) is None
+    assert found * 1e9 == pytest.approx(exact, rel=0.126)
 
 
 def timed_rounds(nanoseconds: int, count: int, rounds: int) -> int:

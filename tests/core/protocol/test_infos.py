@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import agym
 from agym.core.protocol.infos.schema import Schema, signature_of
-from tests.support.drivers import APART, SERIAL, Setup, each_mode
+from tests.support.drivers import Setup, each_mode, everywhere
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.scripted_envs import (
     Info,
@@ -37,8 +37,6 @@ NUMBERS: Info = {
 }
 # Another schema, as that of an episode's end.
 ENDED: Info = {**NUMBERS, "episode": {"r": 1.5, "l": 4, "t": 0.25}}
-
-setups = pytest.mark.parametrize("setup", [SERIAL, *APART], ids=lambda setup: setup.name)
 
 
 def telling(setup: Setup, script: list[Info], length: int = LENGTH) -> Any:
@@ -65,7 +63,7 @@ def play_episode(envs: Any, mode: str, *, first: bool = False) -> list[Info]:
 
 
 @pytest.mark.once
-@setups
+@everywhere
 @each_mode
 def test_infos_are_heard_as_they_were_told(setup: Setup, mode: str) -> None:
     @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -81,7 +79,7 @@ def test_infos_are_heard_as_they_were_told(setup: Setup, mode: str) -> None:
     check()
 
 
-@setups
+@everywhere
 @each_mode
 def test_numbers_take_no_message_once_they_are_known(setup: Setup, mode: str) -> None:
     script = [NUMBERS, NUMBERS, NUMBERS, NUMBERS, ENDED]  # reset, three steps, the last one
@@ -94,7 +92,7 @@ def test_numbers_take_no_message_once_they_are_known(setup: Setup, mode: str) ->
         assert seen == []
 
 
-@setups
+@everywhere
 def test_what_is_no_number_takes_a_message(setup: Setup) -> None:
     script: list[Info] = [{"name": "reset", "x": 1}, {"name": "step", "x": 1}]
     with agym.make([telling(setup, script)] * 2, **setup.options) as envs:
@@ -106,7 +104,7 @@ def test_what_is_no_number_takes_a_message(setup: Setup) -> None:
         assert told[0] == [script[1], script[0], script[1]]
 
 
-@setups
+@everywhere
 def test_infos_are_the_callers_own(setup: Setup) -> None:
     script = [{"at": np.zeros(3) + k, "k": {"k": np.array(k)}} for k in range(9)]
     with agym.make([telling(setup, script, 100)] * 2, copy=False, **setup.options) as envs:

@@ -223,6 +223,17 @@ class Gives(AsyncTally):
         return await super().step(action)
 
 
+class CancelsItself(AsyncTally):
+    """Cancels its own task in a step with action 9, as a library may."""
+
+    async def step(self, action: Any) -> Result:
+        if action == 9:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        return await super().step(action)
+
+
 class Stubborn(AsyncTally):
     """Will not be cancelled in a step with action 1 before it is let go."""
 

@@ -41,29 +41,6 @@ class Cornered(Drifting):
         self.secret = (number for number in range(9))
 
 
-class Words:
-    """A coroutine environment that can be copied."""
-
-    def __init__(self) -> None:
-        self.said: list[Any] = []
-
-    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.said = [seed]
-        return tuple(self.said), {}
-
-    async def step(self, action: Any) -> Any:
-        self.said.append(action)
-        return tuple(self.said), 1.0, len(self.said) > 20, False, {"latest": action}
-
-    async def close(self) -> None: ...
-
-    async def snapshot(self) -> Any:
-        return self.said
-
-    async def restore(self, state: Any) -> None:
-        self.said = list(state)
-
-
 def play(envs: Any, steps: int, seed: int) -> list[Any]:
     rng = np.random.default_rng(seed)
     return [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(steps)]

@@ -402,14 +402,6 @@ def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
 
 
 @pytest.mark.full
-def test_without_the_token_there_is_nothing_to_see(browser: Browser) -> None:
-    with stepping("sync", [Blinker], backend="serial") as run:
-        browser.driver.get(run.page.url.partition("?")[0])
-        assert "token" in browser["body"].text
-        assert run.page.viewers == 0
-
-
-@pytest.mark.full
 def test_playing_with_the_keyboard(browser: Browser, tmp_path: Path) -> None:
     words = ["play", "agym/Pong-v0", "--seed", "0", "--wait"]
     with started(*words, folder=tmp_path) as (url, process):

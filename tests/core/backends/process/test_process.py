@@ -19,7 +19,6 @@ import pytest
 
 import agym
 from agym.backends import Process
-from agym.core._system.cpus import core_numbers
 from agym.testing import World, assert_same
 from agym.testing.law import play
 from tests.support.backends import FORK
@@ -56,11 +55,6 @@ def test_environments_are_dealt_in_contiguous_ranges(
         pids = envs.pid()
         assert os.getpid() not in pids
         assert [len(list(group)) for _, group in groupby(pids)] == sizes
-
-
-def test_a_worker_per_core_by_default() -> None:
-    with agym.make(Probe, 4, backend=FORK) as envs:
-        assert len(set(envs.pid())) <= len(core_numbers())
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -149,6 +143,19 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_step() -> None:
                 await behind
 
         player.run(run(player.envs))
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_death_while_idle_names_the_last_operation(api: Any) -> None:
+    with World(FORK, api, workers=2).open(4) as envs:
+        envs.reset()
+        pid = envs.stats().workers[0].pid
+        envs.render([1])
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(agym.WorkerDied) as caught:
+            envs.step([0], env_ids=[0])
+        assert caught.value.operations[1] == "idle after render"
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""Capsules: what is written is read again, and what cannot be is said in a sentence."""
+"""Capsules: what is written is read again. How files are refused is in ``test_saving.py``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import agym
-from agym.core._system.files import FORMAT
 from agym.core.engine.faults.capsule import describe_factory, read_capsule, write_capsule
 from tests.support.capsules import a_capsule, with_head
 from tests.support.envs.faulty_envs import Mute, Unpicklable
@@ -143,92 +141,6 @@ def test_a_lambda_is_pickled_by_value(tmp_path: Path) -> None:
     read = read_capsule(write_capsule(tmp_path, a_capsule(factory=lambda: Tally(length=length))))
     assert read.factory is not None
     assert read.factory().length == 5
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("obstacle", ["file", "read-only", "full"])
-def test_a_folder_that_cannot_be_written_to_raises(obstacle: str, tmp_path: Path) -> None:
-    """In a process that is not root, or may not write however much root it is."""
-    code = f"""
-        import os, resource, signal
-        from pathlib import Path
-        import agym
-        from tests.support.capsules import a_capsule
-        from agym.core.engine.faults.capsule import write_capsule
-
-        folder = Path("faults")
-        if {obstacle!r} == "file":
-            folder.write_text("")
-        elif {obstacle!r} == "read-only":
-            folder = Path("/proc/faults")
-        else:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-        try:
-            write_capsule(folder, a_capsule())
-        except agym.UsageError as error:
-            print(error, [*folder.iterdir()] if folder.is_dir() else [])
-    """
-    code, out, err = run(tmp_path, code)
-    assert (code, err) == (0, "")
-    assert "faults" in out
-    assert " cannot be " in out
-    assert out.endswith(" []\n")
-
-
-# ---------------------------------------------------------------- what is no capsule
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"\n", b"hello", b"\x00\xff" * 500, b"{}\n", b"[]\n",
-        b'{"agym_capsule": null}\nx', b'{"agym_capsule": ' + b"[" * 100_000 + b"\n",
-        b'{"agym_capsule": "\xff"}\n',
-    ],
-    ids=range(9),
-)  # fmt: skip
-def test_other_files_are_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "file.agym"
-    path.write_bytes(content)
-    with pytest.raises(agym.UsageError, match=r"file\.agym is not an agym capsule file$"):
-        read_capsule(path)
-
-
-def test_a_snapshot_is_not_a_capsule(tmp_path: Path) -> None:
-    path = tmp_path / "file.agym"
-    with agym.make("CartPole-v1", 1) as envs:
-        envs.reset()
-        envs[0].snapshot().save(path)
-    with pytest.raises(agym.UsageError, match=r"not a capsule: use agym\.Snapshot\.load$"):
-        read_capsule(path)
-    path = write_capsule(tmp_path, a_capsule())
-    with pytest.raises(agym.UsageError, match=r"is a capsule, not a snapshot: use `agym rerun`$"):
-        agym.Snapshot.load(path)
-
-
-def test_any_damage_is_noticed_before_anything_is_unpickled(tmp_path: Path) -> None:
-    path = write_capsule(tmp_path, a_capsule(action=PerEnvOptions()))
-    content = path.read_bytes()
-    for place in range(len(content)):
-        changed = bytearray(content)
-        changed[place] ^= 1 << place % 8
-        for damaged in (content[:place], changed):
-            path.write_bytes(damaged)
-            with pytest.raises(agym.UsageError, match=r"is damaged|is not an agym|by a newer"):
-                read_capsule(path)
-
-
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    path = with_head(write_capsule(tmp_path, a_capsule()), agym_capsule=FORMAT + 1)
-    with pytest.raises(agym.UsageError, match="written by a newer version of agym: update agym"):
-        read_capsule(path)
-
-
-def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(agym.UsageError, match="cannot be read"):
-            read_capsule(path)
 
 
 # ---------------------------------------------------------------- elsewhere

@@ -17,35 +17,11 @@ import agym
 from agym.backends import Process
 from tests.support.drivers import each_api, opened
 from tests.support.envs.faulty_envs import Hangs
-from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe, Tally
 from tests.support.patience import patience
 
-SETUPS: dict[str, dict[str, Any]] = {
-    "serial": {"backend": "serial"},
-    "thread": {"backend": "thread"},
-    "spawn": {"backend": "process", "workers": 2},
-    "forkserver": {"backend": Process(start_method="forkserver"), "workers": 2},
-}
-PROCESS = SETUPS["spawn"]
+PROCESS: dict[str, Any] = {"backend": "process", "workers": 2}
 pytestmark = pytest.mark.usefixtures("fork_server")
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("setup", SETUPS)
-async def test_aclose_may_run_several_times_at_once(setup: str) -> None:
-    envs = await agym.make_async(Tally, 3, **SETUPS[setup])
-    await envs.reset()
-    await asyncio.gather(*(envs.aclose() for _ in range(3)))
-    await envs.aclose()
-    with pytest.raises(agym.ClosedError):
-        envs.step([0, 0, 0])
-
-
-async def test_aclose_before_opening_does_nothing() -> None:
-    envs = agym.make_async(Tally, 2, **PROCESS)
-    await envs.aclose()
-    await envs.aclose()
 
 
 @pytest.mark.once
@@ -57,26 +33,6 @@ async def test_opening_may_be_cancelled(seconds: float) -> None:
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(start(), seconds)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("again", [False, True])
-async def test_aclose_ends_all_operations(again: bool, gates: Gates) -> None:
-    """Also while an environment waits in its step, and if the step's await was cancelled."""
-    async with agym.make_async(gates.factories, **PROCESS) as envs:
-        await envs.reset()
-        pending = [envs.step([1, 0, 0]), envs.render(), envs.get_attr("length"), envs.reset()]
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(pending[0], 0.05)
-        closing = [asyncio.create_task(envs.aclose()) for _ in range(again)]
-        await asyncio.sleep(0)
-        gates.open(0)
-        await asyncio.gather(envs.aclose(), *closing)
-        for operation in pending[1:]:
-            with suppress(agym.ClosedError):  # or it was quicker
-                await operation
-        with pytest.raises(agym.ClosedError):
-            await pending[0]
 
 
 async def test_an_aclose_that_is_cancelled_ends_the_workers_at_once() -> None:
@@ -129,12 +85,3 @@ def test_workers_may_all_be_dead(api: str) -> None:
         envs.reset()
         for pid in {*envs.call("pid")}:
             os.kill(pid, signal.SIGKILL)
-
-
-def test_groups_and_all_environments_may_be_closed() -> None:
-    envs = agym.make(Tally, 4, **PROCESS)
-    first, second = envs.split(2)
-    envs.reset()
-    first.send([0, 0])
-    for each in (first, second, envs):
-        each.close()

@@ -15,6 +15,7 @@ from agym.backends import Asyncio, Process
 from agym.core.backends.process.worker_loop import WorkerLoop
 from agym.testing import AsyncScriptedEnv, World, assert_same
 from agym.testing.law import play
+from agym.testing.laws.failures import ARGUMENTS
 from tests.support.patience import deadline, patience
 from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over, steps_of
 
@@ -35,12 +36,6 @@ WAYS = [
 each_way = pytest.mark.parametrize(
     ("world", "act", "lost"), WAYS, ids=[f"{world}-{act}" for world, act, _ in WAYS]
 )
-OPERATIONS: dict[str, Any] = {
-    "reset": lambda envs: envs.reset(),
-    "step": lambda envs: envs.step([1, 2, 3, 4]),
-    "render": lambda envs: envs.render(),
-    "call": lambda envs: envs.call("add", 1),
-}
 
 
 @pytest.fixture
@@ -51,7 +46,7 @@ def quick_recreation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", ARGUMENTS)
 @each_way
 def test_a_missed_deadline_is_raised(
     world: World, act: str, lost: list[int], operation: str
@@ -61,7 +56,7 @@ def test_a_missed_deadline_is_raised(
         envs.reset(seed=3)
         envs.script.set(1, operation, act)
         with pytest.raises(agym.StepTimeout, match=operation) as caught:
-            OPERATIONS[operation](envs)
+            getattr(envs, operation)(*ARGUMENTS[operation])
         assert caught.value.operation == operation
         assert {1} <= {*caught.value.env_ids} <= {*lost}
         with pytest.raises(agym.ResetNeededError, match="replaced after a missed deadline"):
@@ -295,6 +290,17 @@ def test_an_environment_whose_step_has_ended_is_not_late(monkeypatch: pytest.Mon
         with pytest.raises(agym.StepTimeout) as caught:
             envs.step([1, 1, 9, 1])
         assert caught.value.env_ids == (2,)
+
+
+def test_an_environment_that_was_given_up_is_not_used_again() -> None:
+    with ASYNCIO.open(2, timeout=deadline(0.3)) as envs:
+        envs.set_attr("value", 5.0)
+        envs.script.set(0, "render", "wait stubbornly")
+        with pytest.raises(agym.StepTimeout):
+            envs.render()
+        assert envs.render() == ["0:0", "0:0"]
+        assert envs.get_attr("value") == [1.0, 5.0]
+        envs.script.open_all()
 
 
 @pytest.mark.full

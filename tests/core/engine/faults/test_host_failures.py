@@ -170,26 +170,3 @@ def test_a_pygame_that_ends_the_thread(pygame: Path) -> None:
     pygame.write_text("raise SystemExit(1)")
     with pytest.raises(agym.WorkerDied, match="its thread raised SystemExit: 1"):
         agym.make(ScriptedEnv, 1, backend="thread")
-
-
-class Cancelled(AsyncScriptedEnv):
-    """Cancels its own task in the step with action 2, as a library may."""
-
-    async def step(self, action: Any) -> Any:
-        if action == 2:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            await asyncio.sleep(0)
-        return await super().step(action)
-
-
-@over(ASYNCIO, COROUTINES)
-def test_a_task_that_others_cancel_ends_its_step_alone(world: World) -> None:
-    with world.open_envs(Cancelled, 4) as envs:
-        envs.reset()
-        with pytest.raises(agym.EnvError, match="environment 1") as caught:
-            envs.step([1, 2, 1, 1])
-        assert isinstance(caught.value.exception, asyncio.CancelledError)
-        envs.reset(env_ids=[1])
-        envs.step([1] * 4)

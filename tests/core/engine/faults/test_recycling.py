@@ -213,20 +213,10 @@ class Fussy(ScriptedEnv):
 
     is_closed = False
 
-    def step(self, action: Any) -> Any:
+    async def _act(self, operation: str) -> str | None:
         assert not self.is_closed
-        return super().step(action)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        assert not self.is_closed
-        return super().reset(seed=seed, options=options)
-
-    def render(self) -> Any:
-        assert not self.is_closed
-        return super().render()
-
-    def close(self) -> None:
-        self.is_closed = True
+        self.is_closed = operation == "close"
+        return await super()._act(operation)
 
 
 @pytest.mark.full
@@ -250,17 +240,6 @@ async def test_no_operation_reaches_an_environment_that_has_moved(
                 await envs.reset()
 
 
-def test_bad_options_are_refused() -> None:
-    for backend in ("serial", "thread", "asyncio"):
-        with pytest.raises(agym.UsageError, match=r"use backend=agym\.backends\.Process\(recycle="):
-            agym.make("CartPole-v1", 2, backend=backend, recycle=Recycle(episodes=5))
-    bad: list[tuple[dict[str, Any], str]] = [
-        ({"episodes": 0}, r"Recycle\.episodes=0"),
-        ({"rss_mb": -1}, r"Recycle\.rss_mb=-1"),
-        ({}, "never recycles: pass episodes= or rss_mb="),
-    ]
-    for options, message in bad:
-        with pytest.raises(agym.UsageError, match=message):
-            Recycle(**options)
-    with pytest.raises(agym.UsageError, match=r"recycle=5 must be an agym\.Recycle"):
-        Process(recycle=5)  # type: ignore[arg-type]
+def test_no_reason_to_recycle_is_refused() -> None:
+    with pytest.raises(agym.UsageError, match=r"never recycles: pass episodes= or rss_mb="):
+        Recycle()

@@ -1,4 +1,4 @@
-"""``FaultPolicy(retry=)``: what an episode that is tried again starts from, and what is refused.
+"""``FaultPolicy(retry=)``: what an episode that is tried again starts from.
 
 That the episodes are those of a run without faults is a law.
 """
@@ -6,9 +6,6 @@ That the episodes are those of a run without faults is a law.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 import agym
 from agym.backends import Process
@@ -84,17 +81,3 @@ def test_without_retries_no_info_mentions_them() -> None:
         envs.script.set(1, "step", "raise")
         assert envs.step([1, 1]).infos[1]["fault"].retry == 0
         assert "retry" not in envs.reset(env_ids=[1]).infos[1]
-
-
-@pytest.mark.parametrize(
-    ("mode", "retry", "message"),
-    [("raise", 1, "replaces none"), ("restart", -1, "retry"), ("restart", 1.5, "retry")],
-)
-def test_bad_retries_are_refused(mode: Any, retry: Any, message: str) -> None:
-    with pytest.raises(agym.UsageError, match=message):
-        agym.FaultPolicy(mode, retry=retry)
-
-
-def test_retries_of_a_vector_environment_are_refused() -> None:
-    with pytest.raises(agym.UsageError, match="retry=2 replays the episode"):
-        agym.make("CartPole-v1", 2, backend="vector", on_fault=RESTART)

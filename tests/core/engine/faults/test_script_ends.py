@@ -184,9 +184,7 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
     ("before", "code"),
     [
         ("", -signal.SIGTERM),
-        pytest.param(
-            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))", 5, marks=pytest.mark.full
-        ),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))", 5),
     ],
 )
 @each_method

@@ -92,8 +92,6 @@ def wrapped() -> Any:
         wrapped,
         partial(RandomEnv, spaces.Box(-1, 1, (3,)), spaces.Discrete(3)),
         partial(gymnasium.make, "agym/FrozenLake-v1", engine="python"),
-        WithProtocol,
-        WithWrongProtocol,
         Eager,
     ],
 )

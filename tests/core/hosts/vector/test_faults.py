@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 import agym
-from tests.support.drivers import APIS, played
+from tests.support.drivers import each_api, played
 from tests.support.envs.vector_envs import Tally, Trap
 from tests.support.patience import deadline
-
-each_api = pytest.mark.parametrize("api", APIS)
 
 VECTOR: dict[str, Any] = {"backend": "vector", "autoreset": "next_step", "workers": 2}
 

@@ -15,13 +15,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agym
+from agym.core.hosts.episode import MODES
 from agym.testing import any_spaces, assert_same
 from agym.testing.random_env import RandomEnv
 from tests.support.core_selection import examples
-from tests.support.drivers import APIS, played
-from tests.support.envs.vector_envs import MODES, Tally, infos_of
+from tests.support.drivers import each_api, played
+from tests.support.envs.vector_envs import Tally, infos_of
 
-each_api = pytest.mark.parametrize("api", APIS)
 NUM_ENVS = 5
 
 

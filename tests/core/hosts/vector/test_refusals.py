@@ -13,11 +13,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import agym
-from tests.support.drivers import APIS, played
+from tests.support.drivers import each_api, played
 from tests.support.envs.plain_envs import Tally as SingleTally
 from tests.support.envs.vector_envs import Tally, Trap
-
-each_api = pytest.mark.parametrize("api", APIS)
 
 
 def sync(num_envs: int, **keywords: Any) -> Any:
@@ -85,6 +83,7 @@ class Differs(Tally):
         (Differs, {"num_envs": 3, "workers": 2}, "environment 1 does not fit: its action_space"),
         (Tally, {"on_fault": "replay"}, "on_fault='replay'.*on_fault='restart'"),
         (Tally, {"on_fault": agym.FaultPolicy(capsule_dir="x")}, "capsule_dir replays the episode"),
+        (Tally, {"on_fault": agym.FaultPolicy("restart", retry=2)}, "retry=2 replays the episode"),
         (Tally, {"recycle": agym.Recycle(episodes=5)}, r"use .*backends\.Process\(recycle="),
     ],
 )
