@@ -35,12 +35,14 @@ class Large(gym.Env[Any, Any]):
 
 
 def test_an_interrupted_step_gives_its_plane_back() -> None:
-    """Otherwise batches would be copied from then on."""
+    """Otherwise batches would be copied from then on. A step of all must follow a reset of all."""
     with agym.make([Large] * 2, backend="serial", output="array", autoreset="next_step") as envs:
         for _ in range(6):
             envs.reset()
             with pytest.raises(KeyboardInterrupt):
                 envs.step([0, 1])
+            with pytest.raises(agym.ResetNeededError, match=r"was interrupted in step"):
+                envs.step([0, 0])
         envs.reset()
         taken = [leases_of(envs).take(set()) for _ in engine_of(envs).life.table.leasable]
         assert None not in taken
