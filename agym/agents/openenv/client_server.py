@@ -101,20 +101,21 @@ class SessionLimit:
         self._idle: dict[Callable[[], None], asyncio.AbstractEventLoop] = {}
 
     def offer(self, give_up: Callable[[], None]) -> None:
-        """Give a session up as soon as an environment waits for one, and until :meth:`keep`."""
-        self._idle[give_up] = asyncio.get_running_loop()
-        if self._waiting:
-            self._take_back()
+        """Give a session up: now if an environment waits for one, else as soon as one does.
+
+        An environment that waits is served even if the next episode starts at once.
+        """
+        with self._lock:
+            wanted = bool(self._waiting)
+            if not wanted:
+                self._idle[give_up] = asyncio.get_running_loop()
+        if wanted:
+            give_up()
 
     def keep(self, give_up: Callable[[], None]) -> None:
         """Offer a session no longer: its next episode starts, or it is closed."""
-        self._idle.pop(give_up, None)
-
-    def _take_back(self) -> None:
-        """Give up the session that has been idle longest, if there is one."""
-        with self._lock, suppress(StopIteration, RuntimeError):  # a closed event loop
-            give_up = next(iter(self._idle))
-            self._idle.pop(give_up).call_soon_threadsafe(give_up)
+        with self._lock:
+            self._idle.pop(give_up, None)
 
     async def acquire(self, timeout: float) -> None:
         """Wait for the right to one session.
@@ -128,7 +129,11 @@ class SessionLimit:
                 return
             place = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
-        self._take_back()
+            while self._idle:
+                give_up = next(iter(self._idle))  # the session that has been idle longest
+                with suppress(RuntimeError):  # its event loop is closed
+                    self._idle.pop(give_up).call_soon_threadsafe(give_up)
+                    break
         try:
             async with asyncio.timeout(timeout):
                 await place

@@ -52,6 +52,32 @@ async def test_a_session_without_an_episode_goes_to_the_next(
     assert server.most_open <= 3  # the end of one session may reach the server late
 
 
+async def test_one_that_waits_is_first_if_an_episode_follows_at_once(
+    server: ScriptedServer,
+) -> None:
+    """A reset right after the last step, as an automatic one, takes no turn of the event loop."""
+    first, second = (
+        openenv(server.url, max_sessions=1, connect_timeout=patience())() for _ in range(2)
+    )
+    await first.reset()
+    order: list[str] = []
+
+    async def wait() -> None:
+        await second.reset()
+        order.append("second")
+        await second.step({"value": 1, "done": True})
+
+    waiting = asyncio.ensure_future(wait())
+    await asyncio.sleep(0.01)
+    await first.step({"value": 1, "done": True})
+    await first.reset()
+    order.append("first")
+    await waiting
+    assert order == ["second", "first"]
+    for env in (first, second):
+        await env.close()
+
+
 @pytest.mark.parametrize("end", ["close", "timeout", "cancelled", "drop"])
 async def test_the_end_of_a_session_frees_its_place(server: ScriptedServer, end: str) -> None:
     """An environment that stops waiting for a place takes none."""
