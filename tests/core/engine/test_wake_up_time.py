@@ -21,10 +21,10 @@ CartPole = partial(gymnasium.make, "CartPole-v1")
 
 
 class Slow(ScriptedEnv):
-    """Takes five milliseconds for each step, and leaves the GIL to others."""
+    """Takes twenty milliseconds for each step, and leaves the GIL to others."""
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.005)
+        time.sleep(0.02)
         return super().step(action)
 
 
@@ -59,15 +59,16 @@ def test_no_environment_is_slow_because_it_was_woken(world: World, env: Any, cou
 
 @pytest.mark.once
 @over(SERIAL, THREAD, PROCESS)
-@pytest.mark.parametrize("slow", [0, 3])
+@pytest.mark.parametrize("slow", [0, 7])
 def test_a_slow_environment_is_found_at_any_place(world: World, slow: int) -> None:
-    """Within a hundred steps."""
-    factories: list[Any] = [ScriptedEnv] * 4
+    """Within fifty steps, in which fast environments are timed two or three times."""
+    factories: list[Any] = [ScriptedEnv] * 8
     factories[slow] = Slow
-    stats = work(world, factories, 100)
-    assert stats.stragglers == (slow,)
-    assert f"stragglers: environment {slow}" in str(stats)
-    assert (stats.envs[slow].p50 or 0) > 0.004  # of a histogram
+    stats = work(world, factories, 50)
+    # On a busy machine, interruptions can make another one look slow too, but not half of them.
+    assert slow in stats.stragglers
+    assert "stragglers: environment" in str(stats)
+    assert (stats.envs[slow].p50 or 0) > 0.018  # of a histogram
 
 
 def meter() -> tuple[Gauges, Meter]:
