@@ -95,17 +95,25 @@ def test_a_replay_after_a_hang_changes_no_other(
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("on_fault", "api"), [("raise", "sync"), ("restart", "async"), ("replay", "sync")]
+    ("world", "on_fault"),
+    [
+        (THREAD, "raise"),
+        (replace(THREAD, api="async"), "restart"),
+        (THREAD, "replay"),
+        *((world, mode) for world in (ASYNCIO, COROUTINES) for mode in ("raise", "restart")),
+    ],
+    ids=str,
 )
-def test_a_thread_that_returns_late_changes_nothing(on_fault: Any, api: Any) -> None:
-    """It writes no row, ends no operation, and closes its environments."""
+def test_a_step_that_returns_late_changes_nothing(world: World, on_fault: Any) -> None:
+    """It writes no row and ends no operation; a thread closes its environments."""
     missed = pytest.raises(agym.StepTimeout) if on_fault == "raise" else nullcontext()
-    warns = pytest.warns(RuntimeWarning, match="worker 0, a thread.*environment 1 and was abandon")
+    match = "worker 0, a thread.*environment 1 and was abandon"
+    warns = pytest.warns(RuntimeWarning, match=match) if world.backend == "thread" else nullcontext()
     options = {"timeout": deadline(0.4), "on_fault": on_fault}
-    with replace(THREAD, api=api).open(4, length=1000, **options) as envs:
+    with world.open(4, length=1000, **options) as envs:
         envs.reset(seed=3)
         threads = [thread for thread in threading.enumerate() if thread.name == "agym-0"]
-        envs.script.set(1, "step", "wait")
+        envs.script.set(1, "step", "wait stubbornly")
         with warns, missed:
             envs.step([1, 2, 3, 4])
         draws = envs.reset(seed=8).observations[:, 0].tolist()
@@ -116,9 +124,9 @@ def test_a_thread_that_returns_late_changes_nothing(on_fault: Any, api: Any) -> 
             assert result.observations[:, 0].tolist() == draws
             assert steps_of(result) == [[k + 1, k % 9]] * 4
             assert not any("fault" in info for info in result.infos)
-        for thread in threads:
-            thread.join(patience())
-            assert not thread.is_alive()
+    for thread in threads:
+        thread.join(patience())
+        assert not thread.is_alive()
 
 
 @pytest.mark.once

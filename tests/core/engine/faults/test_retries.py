@@ -70,6 +70,18 @@ def test_a_replayed_episode_needs_no_retry() -> None:
         assert ["retry" in info for info in infos[:2]] == [False, True]
 
 
+def test_an_environment_that_shares_a_failing_worker_uses_up_no_retry() -> None:
+    with PROCESS.open(4, on_fault=RESTART) as envs:
+        envs.reset(seed=3)
+        for failures in (1, 2, 3):
+            envs.script.set(1, "step", "kill")
+            infos = envs.step([1] * 4).infos
+            assert infos[0]["fault"].retry == failures
+            assert infos[1]["fault"].retry == (failures if failures < 3 else 0)  # given up
+            infos = envs.reset(env_ids=[0, 1]).infos
+            assert infos[0]["seed"] == 3
+
+
 def test_recycling_keeps_a_retry() -> None:
     backend = Process(start_method="fork", recycle=agym.Recycle(episodes=1))
     LAWS["a_retry_repeats_the_episode"].check(replace(PROCESS, backend=backend))
