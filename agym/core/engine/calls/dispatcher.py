@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count, groupby
@@ -48,7 +48,7 @@ class RowQueues:
         self._whole: Ticket | None = None
         self._owners: list[Ticket | None] = [None] * num_envs
         self._owned = 0
-        self._waiting: dict[int, deque[Operation]] = {}
+        self._waiting: dict[int, deque[tuple[Ticket, int]]] = {}
         self._seized: set[int] = set()
         self.idle = True
 
@@ -61,7 +61,7 @@ class RowQueues:
                 stepping = i
                 if not owner.has_ended(i):
                     return i
-            elif any(type(operation.message) is Step for operation in self._queue(i)):
+            elif any(waiting.kind is Step for waiting, _ in self._queue(i)):
                 return i
         return stepping
 
@@ -71,11 +71,7 @@ class RowQueues:
 
     def waiting(self, ticket: Ticket) -> set[int]:
         """Return the environments whose part of a ticket still waits for a row."""
-        return {
-            i
-            for i in ticket.ids
-            if any((part.number, part.start) == (ticket.number, i) for part in self._queue(i))
-        }
+        return {i for i in ticket.ids if (ticket, i) in self._queue(i)}
 
     def is_free(self, slot: int) -> bool:
         """Whether no step or reset of an environment is under way or queued."""
@@ -106,34 +102,25 @@ class RowQueues:
 
     def admit(self, ticket: Ticket) -> Iterator[Operation]:
         """Take the rows that are free and yield the operations to submit now; queue the rest."""
-        ids, message = ticket.ids, ticket.message
-        row = message.writes_rows
+        ids, row = ticket.ids, ticket.message.writes_rows
         waiting = {
             i
             for i in ids
             if self._queue(i) or i in self._seized or (row and self.owner(i) is not None)
         }
-        position = {slot: k for k, slot in enumerate(ids)}
-
-        def part(run: range) -> Operation:
-            picked = message.pick([position[i] for i in run])
-            return Operation(ticket.number, run.start, run.stop, picked)
-
         for i in ids:
             if i in waiting:
-                self._waiting.setdefault(self._key(i), deque()).append(part(range(i, i + 1)))
+                self._waiting.setdefault(self._key(i), deque()).append((ticket, i))
             elif row:
                 self._set_owner(i, ticket)
         self._note_idle()
-        free = tuple(i for i in ids if i not in waiting)
-        if free:
-            yield from map(part, runs(free))
+        yield from map(ticket.part, runs(tuple(i for i in ids if i not in waiting)))
 
     def _key(self, slot: int) -> int:
         """Return the key of an environment's queue: the first of its group."""
         return self._groups[slot].start if self._groups else slot
 
-    def _queue(self, slot: int) -> Sequence[Operation]:
+    def _queue(self, slot: int) -> Collection[tuple[Ticket, int]]:
         return self._waiting.get(self._key(slot), ())
 
     def _set_owner(self, slot: int, ticket: Ticket) -> None:
@@ -155,16 +142,19 @@ class RowQueues:
     def forget(self, ticket: Ticket) -> None:
         """Remove a ticket's parts from the queues."""
         for slot in ticket.ids:
-            key, queue = self._key(slot), self._queue(slot)
-            others = deque(operation for operation in queue if operation.number != ticket.number)
+            key = self._key(slot)
+            others = deque(entry for entry in self._queue(slot) if entry[0] is not ticket)
             if others:
                 self._waiting[key] = others
             else:
                 self._waiting.pop(key, None)
 
-    def release(self, ticket: Ticket, ids: Ids, tickets: dict[int, Ticket]) -> list[Operation]:
-        """Free some rows of a ticket; return the operations that may be submitted now."""
-        freed: list[Operation] = []
+    def release(self, ticket: Ticket, ids: Ids) -> list[tuple[Ticket, Operation]]:
+        """Free some rows of a ticket.
+
+        Returns:
+            The operations that may be submitted now, each with its ticket, the oldest ticket first.
+        """
         self._split()
         if not (self._groups or self._waiting or self._seized):  # the usual case
             for i in ids:
@@ -172,42 +162,34 @@ class RowQueues:
                     self._owners[i] = None
                     self._owned -= 1
             self._note_idle()
-            return freed
+            return []
         ids = tuple(dict.fromkeys(j for i in ids for j in self._groups.get(i, (i,))))
         for i in ids:
             if self._owners[i] is ticket:
                 self._owners[i] = None
                 self._owned -= 1
                 self._seized.discard(i)
+        freed: dict[Ticket, list[int]] = {}
         for i in dict.fromkeys(map(self._key, ids)):
             if i in self._seized:
                 continue
             queue = self._waiting.get(i)
             while queue:
-                part = queue[0]
-                if part.message.writes_rows:
-                    waiting = tickets[part.number]
-                    if self._owners[part.start] not in (None, waiting):
+                waiting, slot = queue[0]
+                if waiting.message.writes_rows:
+                    if self._owners[slot] not in (None, waiting):
                         break
-                    self._set_owner(part.start, waiting)
-                freed.append(queue.popleft())
+                    self._set_owner(slot, waiting)
+                freed.setdefault(waiting, []).append(slot)
+                queue.popleft()
             if queue is not None and not queue:
                 del self._waiting[i]
         self._note_idle()
-        return [*_joined(freed)] if len(freed) > 1 else freed
-
-
-def _joined(parts: list[Operation]) -> Iterator[Operation]:
-    """Join parts for neighbours again, oldest ticket first."""
-    parts.sort(key=lambda part: (part.number, part.start))
-    whole = parts[0]
-    for part in parts[1:]:
-        if part.number == whole.number and part.start == whole.stop:
-            whole = whole.join(part)
-        else:
-            yield whole
-            whole = part
-    yield whole
+        return [
+            (waiting, waiting.part(run))
+            for waiting in sorted(freed, key=lambda ticket: ticket.number)
+            for run in runs(tuple(sorted(freed[waiting])))
+        ]
 
 
 class Dispatcher:
@@ -294,14 +276,12 @@ class Dispatcher:
                 raise
         return ticket.number
 
-    def resend(self, ticket: Ticket, start: int, stop: int) -> None:
-        """Send a part of a ticket's operation again."""
-        message = ticket.message
-        if message.values is not None:
-            message = message.pick([ticket.ids.index(i) for i in range(start, stop)])
+    def resend(self, ticket: Ticket, ids: Ids) -> None:
+        """Send the parts of some environments again, joined for neighbours."""
         if ticket.deadline is not None:
             ticket.suspend()
-        self._submit(Operation(ticket.number, start, stop, message), ticket)
+        for run in runs(ids):
+            self._submit(ticket.part(run), ticket)
 
     def _submit(self, operation: Operation, ticket: Ticket) -> None:
         if ticket.kind is Step:
@@ -361,10 +341,9 @@ class Dispatcher:
 
     def release(self, ticket: Ticket, ids: Ids) -> None:
         """Free some rows of a ticket, and send the operations that waited for them."""
-        for part in self.queues.release(ticket, ids, self.tickets):
-            waiting = self.tickets.get(part.number)
+        for waiting, part in self.queues.release(ticket, ids):
             # An error while submitting an earlier part may have ended this ticket.
-            if waiting is not None:
+            if waiting.number in self.tickets:
                 if waiting.deadline is not None:  # time spent queueing does not count
                     waiting.suspend()
                 self.deadlines.resume(waiting)

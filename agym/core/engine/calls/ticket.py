@@ -6,6 +6,7 @@ A sent step names a queue, which its environments enter as they end.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from agym.core.engine.batches.ready_queue import ReadyQueue
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.completions import Payload
 from agym.core.protocol.messages.failures import name_envs
-from agym.core.protocol.messages.operations import Message
+from agym.core.protocol.messages.operations import Message, Operation
 from agym.errors import StepTimeout
 
 # A replacement may take this many deadlines, and at least this many seconds, to be made.
@@ -69,6 +70,12 @@ class Ticket:
         self.kind = type(message)
         self.ids = ids
         self.remaining = len(ids)
+
+    def part(self, run: range) -> Operation:
+        """Return the operation of some of its environments, which are neighbours."""
+        first = bisect_left(self.ids, run.start)
+        message = self.message.pick(range(first, first + len(run)))
+        return Operation(self.number, run.start, run.stop, message)
 
     def plane_of(self, env_id: int) -> int:
         """Return the plane that receives an environment's row."""

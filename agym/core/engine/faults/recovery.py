@@ -209,13 +209,8 @@ class Recovery:
             elif lost and i in self.pending:
                 self.pending[i] = replace(self.pending[i], replay=lost)
         for ticket, slots in parts.items():
-            self._resend(tuple(slots), ticket)
+            self._dispatcher.resend(ticket, tuple(slots))
         self._dispatcher.rearm()
-
-    def _resend(self, ids: Ids, ticket: Ticket) -> None:
-        """Send the parts of some environments again, joined for neighbours."""
-        for run in runs(ids):
-            self._dispatcher.resend(ticket, run.start, run.stop)
 
     def _record_restart(
         self, faults: Sequence[Fault], innocent: Collection[int] = ()
@@ -323,7 +318,7 @@ class Recovery:
         recoverable = self.policy.tolerant or ticket.message.starts
         if not ticket.message.writes_rows or not recoverable or ticket.expired:
             return ids
-        self._resend(ids, ticket)
+        self._dispatcher.resend(ticket, ids)
         return ()
 
     def _on_restarted(self, problems: Iterable[Any]) -> None:

@@ -58,11 +58,6 @@ class Operation(NamedTuple):
             return [self.part(i, i + 1) for i in range(start, stop)]
         return [self.part(start, stop)] if start < stop else []
 
-    def join(self, behind: Operation) -> Operation:
-        """Append the part for the environments that follow these."""
-        message = self.message.join(behind.message)
-        return Operation(self.number, self.start, behind.stop, message)
-
     def given(self) -> Iterator[tuple[str, Any]]:
         """Yield the caller's values, each with its name for error messages."""
         return self.message.given(self.start)
@@ -97,17 +92,10 @@ class Message:
 
     def pick(self, positions: Sequence[int]) -> Self:
         """Return the message for some of the environments, by their positions."""
-        values = self.values
-        return self if values is None else self._with([values[k] for k in positions])
-
-    def join(self, behind: Self) -> Self:
-        """Append the values for the environments that follow these."""
-        values = self.values
-        return self if values is None else self._with([*values, *(behind.values or ())])
-
-    def _with(self, values: list[Any]) -> Self:
-        assert self.per_env is not None
-        return replace(self, **{self.per_env: values})
+        name, values = self.per_env, self.values
+        if name is None or values is None:
+            return self
+        return replace(self, **{name: [values[k] for k in positions]})
 
     def at(self, plane: int) -> Self:
         """Return the message with a plane, for messages that write rows."""
