@@ -149,6 +149,7 @@ class Port(ABC):
         exitcode: The exit code of the process, if known.
         closed: The completion of ``close`` has arrived, or the worker was given up.
         death: Why the worker is gone; ``None`` while it is in use.
+        marker: ``marker[0]`` is the id of the running environment plus one, 0 if unknown.
         over: Completions that arrive from now on are dropped.
         watched: The caller may be sleeping on its descriptors.
     """
@@ -175,9 +176,10 @@ class Port(ABC):
         """Store the arguments; :meth:`start` starts the worker."""
         self.worker = worker
         self.ids = ids
-        self.size = len(ids)
+        self.first, self.stop, self.size = ids.start, ids.stop, len(ids)
         self.options = options
         self.outbox = outbox
+        self.marker: RunningSlot = [0]
         # The stop and name of each posted and uncompleted operation, by number and start; and the
         # environments that completed before the others of their operation.
         self.pending: dict[tuple[int, int], tuple[int, str]] = {}
@@ -233,7 +235,8 @@ class Port(ABC):
     @property
     def running(self) -> int | None:
         """The environment that the worker is running, if known."""
-        return None
+        mark = self.marker[0]  # read once: the worker may change it between two reads
+        return mark - 1 if mark else None
 
     def kill(self) -> None:
         """End or abandon the worker; from then on its environments must not write rows."""

@@ -74,7 +74,6 @@ class ThreadPort(Port):
     Attributes:
         inbox: Operations and tables for the thread; ``None`` ends it.
         guard: The thread's permission to write rows.
-        marker: The id of the running environment, plus one.
         host: The host, which only the thread uses.
     """
 
@@ -97,7 +96,6 @@ class ThreadPort(Port):
     def start(self, make: Operation) -> None:
         self.inbox: queue.SimpleQueue[Operation | SlotTable | None] = queue.SimpleQueue()
         self.guard = WriteGuard()
-        self.marker = [0]
         self.host = self._make_host()
         # A daemon: a hanging thread cannot be killed, and must not keep Python alive.
         self.thread = threading.Thread(
@@ -139,11 +137,6 @@ class ThreadPort(Port):
                 host.attach(item)
             else:
                 outbox.put(self, host.run(item))
-
-    @property
-    def running(self) -> int | None:
-        mark = self.marker[0]  # read once: the thread may change it between two reads
-        return mark - 1 if mark else None
 
     def kill(self) -> None:
         """Abandon the thread."""

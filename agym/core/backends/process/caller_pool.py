@@ -36,7 +36,6 @@ class CallerPort(SerialPort):
     finished_at = crowded_until = 0.0
 
     def start(self, make: Operation, packed: Sequence[Buffer] = ()) -> None:
-        self.first, self.stop = self.ids.start, self.ids.stop
         super().start(make)
 
     def pack(self, operation: Operation) -> Sequence[Buffer]:

@@ -101,7 +101,7 @@ class ProcessPort(Port):
         """Use shared memory and a channel, of which the worker has the other end."""
         words = memory["words"].data
         self.channel = channel
-        self.first, self.stop = self.ids.start, self.ids.stop
+        self.marker = words[RUNNING : RUNNING + 1]
         self.frames = FrameLeases(memory["frames"])
         self.bell = Doorbell(words, CALLER_ASLEEP, WORKER_ASLEEP, channel)
         self._words = words
@@ -301,11 +301,6 @@ class ProcessPort(Port):
             del self._ring[key]
         else:
             del self.pending[key]
-
-    @property
-    def running(self) -> int | None:
-        number = self._words[RUNNING]  # read once: the worker writes it at the same time
-        return number - 1 if number else None
 
     def unfinished(self) -> list[tuple[int, int, int, str]]:
         steps = [(*key, stop, Step.name) for key, stop in self._ring.items()]
