@@ -139,12 +139,14 @@ class EnvRows:
     def last(self, slot: int) -> tuple[Any, tuple[bool, bool]]:
         """Return the last known observation and flags of an environment."""
         assert self.opened is not None
-        batches = self.opened.batches
+        table, plane = self.opened.table, self.opened.batches.plane_of(slot)
+        objects = table.objects[slot] if table.objects else []
         ticket = self.dispatcher.queues.owner(slot)
-        if ticket is None or ticket.ready is not None or not ticket.has_ended(slot):
-            return batches.row(slot, batches.plane_of(slot))
-        objects = {} if ticket.payload is None else ticket.payload.objects
-        return batches.row(slot, ticket.plane_of(slot), objects.get(slot))
+        if ticket is not None and ticket.ready is None and ticket.has_ended(slot):
+            plane = ticket.plane_of(slot)
+            if ticket.payload is not None:
+                objects = ticket.payload.objects.get(slot, objects)
+        return table.row(plane, slot, objects)
 
     def action(self, slot: int, ticket: Ticket) -> Any:
         """Return an environment's action in a step, in the form that its ``step`` expects."""

@@ -33,9 +33,6 @@ from agym.core.protocol.messages.completions import Payload
 from agym.core.protocol.table import BESIDE, FIRST_BUFFER, PARTIAL, PLANES, SlotTable
 from agym.core.protocol.typing import Array, Info
 
-# Terminated, truncated.
-Flags = tuple[bool, bool]
-
 
 class BatchBuilder:
     """Writes actions, builds results, and records where the latest row of each environment is.
@@ -167,14 +164,6 @@ class BatchBuilder:
     def keep_unread(self, ids: Ids) -> None:
         """Keep the latest rows of environments with a sent step until :meth:`batch` reads them."""
         self._unread.update(zip(ids, self._latest_planes(ids), strict=True))
-
-    def row(self, slot: int, at: int, objects: list[Any] | None = None) -> tuple[Any, Flags]:
-        """Return an environment's observation and flags from a plane.
-
-        Its object leaves are ``objects``, or the latest ones by default.
-        """
-        table = self._table
-        return table.row(at, slot, objects or (table.objects[slot] if table.objects else []))
 
     def _gather(self, columns: int, ids: Sequence[int], planes: Sequence[int]) -> list[Array]:
         """Copy the rows of environments, each from its plane, in the first ``columns`` columns."""
