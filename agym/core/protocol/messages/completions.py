@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from gymnasium.spaces.utils import is_space_dtype_shape_equiv
@@ -63,9 +63,7 @@ class Payload:
         self.schemas.update(other.schemas)
 
 
-_BY_ENV = (
-    "infos", "vector_infos", "objects", "final_objects", "values", "starts", "nexts",
-)  # fmt: skip
+_BY_ENV = [each.name for each in fields(Payload) if each.name not in ("problems", "schemas")]
 
 
 class Completion(NamedTuple):
