@@ -158,9 +158,9 @@ def install(entries: Entries) -> None:
         module.registry = registry  # type: ignore[attr-defined]
 
 
-def with_registry(factories: Sequence[Factory], entries: Entries) -> Sequence[Factory]:
-    """Wrap factories so that a registry is installed before they are unpickled."""
-    return cast(Sequence[Factory], Preceded(factories, install, entries))
+def with_registry(factories: Sequence[Factory]) -> Sequence[Factory]:
+    """Wrap factories so that this process's registry is installed before they are unpickled."""
+    return cast(Sequence[Factory], Preceded(factories, install, collect()))
 
 
 def importing(frame: FrameType | None) -> str | None:

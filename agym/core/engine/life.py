@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from agym.core._system.files import os_errors_as_usage_errors
 from agym.core._system.fork_safety import abandon_in_forks
+from agym.core._system.load import Load
 from agym.core.backends.port import Force
 from agym.core.engine.calls.collector import Collector
 from agym.core.engine.calls.ticket import Ticket
@@ -65,7 +66,7 @@ class Life:
         with os_errors_as_usage_errors("the environments cannot be made"):
             self._backend.start()
         if self._backend.shared:  # runs while the workers start
-            self._collector.traffic.follow_cores()
+            self._collector.traffic.load = Load()
         self._collector.poll()
         return ticket
 

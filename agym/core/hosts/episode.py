@@ -121,10 +121,6 @@ class Episode:
         self.phase, self.row = Phase.RUNNING, None
         self.number += 1
 
-    def end(self, rule: EpisodeRule, row: tuple[Any, ...]) -> None:
-        """Note a row that ended the episode."""
-        self.wait(rule.over, row)
-
     def wait(self, phase: Phase, row: tuple[Any, ...]) -> None:
         """Set the phase that follows the row which ended the episode."""
         self.phase, self.row = phase, None

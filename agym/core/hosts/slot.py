@@ -282,7 +282,7 @@ class Slot:
             return None
         if shared.rule.resets_now:
             return self._reset_now(result, info, plane)
-        self.episode.end(shared.rule, result)
+        self.episode.wait(shared.rule.over, result)
         if shared.log:
             self.extra.payload.nexts[self.id] = self.next_start()
         return None
@@ -478,7 +478,7 @@ class Slot:
             raise SnapshotError(OTHER_REPLAY)
         self.episode = episode
         if ended is not None and episode.phase is Phase.RUNNING:
-            episode.end(shared.rule, ended)
+            episode.wait(shared.rule.over, ended)
 
     def _put(self, copied: Copy) -> Program[None]:
         if self.shared.coroutines and copied.way == "methods" and isinstance(copied.data, bytes):

@@ -21,7 +21,7 @@ from agym.core.backends.port import BackendOptions, Port
 from agym.core.backends.process.process_port import EXIT_CODE_SECONDS, ProcessPort, end_processes
 from agym.core.backends.process.serialization import pack_by_value
 from agym.core.backends.process.worker_process import check_daemon, check_platform
-from agym.core.backends.registry import collect, refuse_import, with_registry
+from agym.core.backends.registry import refuse_import, with_registry
 from agym.core.backends.spinning import WATCH_SECONDS, SpinPolicy
 from agym.core.protocol.messages.completions import Completion
 from agym.core.protocol.messages.failures import Failure, describe_exit
@@ -44,7 +44,7 @@ class RemotePool(Pool):
         ids = self.ranges[worker]
         factories = self.options.some(ids)
         if self.options.spec_as(Process).start_method != "fork":  # a fork has a copy of it
-            factories = with_registry(factories, collect())
+            factories = with_registry(factories)
         return replace(self.options, factories=factories, first=ids.start)
 
     def _submit(self, operation: Operation) -> None:

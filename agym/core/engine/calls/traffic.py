@@ -89,6 +89,7 @@ class Traffic:
         remark: The result of that comparison, in one sentence.
         lag: Measures how late the caller's event loop is.
         waited: Seconds in which the caller waited for results.
+        load: Measures the use of the cores, if that is recorded.
     """
 
     remark = ""
@@ -109,11 +110,7 @@ class Traffic:
         self._release = 0.0
         self.opened = time.monotonic()
         self._first: list[tuple[int, int]] = []
-        self._load: Load | None = None
-
-    def follow_cores(self) -> None:
-        """Start to record the use of the cores."""
-        self._load = Load()
+        self.load: Load | None = None
 
     def start(self, number: int) -> int:
         """Time the caller before this step, and the step if it is due; return its start time."""
@@ -200,7 +197,7 @@ class Traffic:
             seconds, envs, workers, queue, transport, work, caller, limit,
             _stragglers(envs, ranges), self.remark,
             Waited(self.waited, self._held_back, *turns), self.lag.read(),
-            None if self._load is None else self._load.read(pids), crowded,
+            None if self.load is None else self.load.read(pids), crowded,
         )  # fmt: skip
 
 
