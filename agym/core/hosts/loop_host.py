@@ -19,7 +19,7 @@ import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from agym.core.hosts.base import Host, RunningSlot
@@ -109,6 +109,7 @@ async def drive(program: Program[T], check: Callable[[], object] = bool) -> T:
         raise stopped.error from None
 
 
+@dataclass(slots=True, eq=False)
 class _Runner:
     """An environment with its queue and its task.
 
@@ -122,16 +123,13 @@ class _Runner:
         given_up: Whether another runner has replaced it.
     """
 
-    __slots__ = ("given_up", "idle", "limit", "queue", "queued", "slot", "task")
-
-    def __init__(self, slot: Slot) -> None:
-        self.slot = slot
-        self.queue: deque[tuple[Operation, int, Any]] = deque()
-        self.task: asyncio.Task[None] | None = None
-        self.idle: asyncio.Future[None] | None = None
-        self.queued = False
-        self.limit: asyncio.Semaphore | None = None
-        self.given_up = False
+    slot: Slot
+    queue: deque[tuple[Operation, int, Any]] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+    idle: asyncio.Future[None] | None = None
+    queued: bool = False
+    limit: asyncio.Semaphore | None = None
+    given_up: bool = False
 
     async def enter(self, limit: asyncio.Semaphore) -> int:
         """Wait behind a concurrency limit; return the waiting time in nanoseconds."""
