@@ -111,7 +111,7 @@ class RayPort(Port):
         """Store the table, and let the actor create its table."""
         self._table = table
         ids, arrays = self.ids, table.gauges.arrays
-        table.gauges.settle([ids])  # keep the counts so far
+        table.gauges.settle(ids)  # keep the counts so far
         gauges = {name: arrays[name][ids.start : ids.stop] for name in ENV_GAUGES}
         message = ops.Attach(table.num_envs, table.final, gauges=gauges)
         attach = Operation(ops.OPEN, 0, table.num_envs, message)

@@ -56,30 +56,27 @@ class InfoFilter:
         self._all = policy.infos == "all"
         self._returns: list[Any] = [0.0] * count
         self._started = [perf_counter()] * count
-        # Environments whose episode was cut off.
-        self._cut: set[int] = set()
+        # Whether the episode of each environment was cut off.
+        self._cut = [False] * count
 
     def start(self, i: int) -> None:
         """Start the statistics of an episode, after its reset."""
         self._returns[i] = 0.0
         self._started[i] = perf_counter()
-        self._cut.discard(i)
+        self._cut[i] = False
 
     def cut(self, i: int) -> None:
         """Mark the episode of an environment as cut off."""
-        self._cut.add(i)
+        self._cut[i] = True
 
     def statistics(self, i: int) -> tuple[Any, float, bool]:
         """Return the statistics of an episode so far, for another filter to resume."""
-        return self._returns[i], perf_counter() - self._started[i], i in self._cut
+        return self._returns[i], perf_counter() - self._started[i], self._cut[i]
 
     def resume(self, i: int, statistics: tuple[Any, float, bool]) -> None:
         """Continue from statistics; their seconds are the time until they were taken."""
-        self._returns[i], seconds, cut = statistics
+        self._returns[i], seconds, self._cut[i] = statistics
         self._started[i] = perf_counter() - seconds
-        self._cut.discard(i)
-        if cut:
-            self._cut.add(i)
 
     def add(self, start: int, rewards: Sequence[Any]) -> None:
         """Add the rewards of a step of adjacent environments from ``start`` on."""
@@ -96,7 +93,7 @@ class InfoFilter:
         policy = self._policy
         if policy.infos == "none":
             return {}
-        if policy.counts and i not in self._cut and EPISODE not in info:
+        if policy.counts and not self._cut[i] and EPISODE not in info:
             seconds = round(perf_counter() - self._started[i], 6)
             earned = self._returns[i] + reward
             if hasattr(earned, "item") and not isinstance(earned, np.generic):

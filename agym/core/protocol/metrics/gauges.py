@@ -96,12 +96,10 @@ class Gauges:
             totals[ids.start : ids.stop] += self.rounds[ids.start]
         return totals
 
-    def settle(self, ranges: Sequence[range]) -> None:
-        """Add the rounds of hosts that end to the steps, before other hosts get their ranges."""
-        for ids in ranges:
-            for slot in ids:
-                self.steps[slot] += self.rounds[ids.start]
-            self.rounds[ids.start] = 0
+    def settle(self, ids: range) -> None:
+        """Add the rounds of a host that ends to the steps, before another host gets its range."""
+        self.arrays["steps"][ids.start : ids.stop] += self.rounds[ids.start]
+        self.rounds[ids.start] = 0
 
 
 class Meter:
