@@ -16,7 +16,7 @@ _DEPTH = 16
 def copy_info(info: dict[str, Any]) -> dict[str, Any]:
     """Copy an info with the containers and arrays in it; other objects are shared."""
     return {
-        key: value if type(value) in _FIXED else _copy(value, {}) for key, value in info.items()
+        key: value if type(value) in _FIXED else copy_part(value, {}) for key, value in info.items()
     }
 
 
@@ -43,7 +43,8 @@ def is_plain(value: Any, depth: int = _DEPTH) -> bool:
     return all(is_plain(part, depth - 1) for part in parts)
 
 
-def _copy(value: Any, memo: dict[int, Any]) -> Any:
+def copy_part(value: Any, memo: dict[int, Any]) -> Any:
+    """Copy a value in an info; ``memo`` has the copies so far by ``id``, to start with none."""
     kind = type(value)
     if kind is np.ndarray:
         return value.copy()
@@ -52,11 +53,11 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
     if id(value) in memo:  # the value contains itself
         return memo[id(value)]
     if kind in (tuple, set):
-        return kind(_copy(part, memo) for part in value)
+        return kind(copy_part(part, memo) for part in value)
     copied: Any = kind()
     memo[id(value)] = copied
     if kind is dict:
-        copied.update((key, _copy(part, memo)) for key, part in value.items())
+        copied.update((key, copy_part(part, memo)) for key, part in value.items())
     else:
-        copied.extend(_copy(part, memo) for part in value)
+        copied.extend(copy_part(part, memo) for part in value)
     return copied

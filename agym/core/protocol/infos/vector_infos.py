@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agym.core.protocol.typing import Info
-from agym.core.protocol.value_copies import copy_info
+from agym.core.protocol.value_copies import copy_info, copy_part
 
 
 class VectorInfos(Sequence[Info]):
@@ -69,7 +69,7 @@ def take_columns(info: Info, count: int) -> Info | None:
         else:
             column = np.array(value)
             if column.dtype.hasobject:
-                column[:] = [copy_info({"": item})[""] for item in column]
+                column[:] = [copy_part(item, {}) for item in column]
             elif key == "final_obs":  # an array of observations, in Gymnasium's form
                 column = None
         if column is None:
@@ -102,13 +102,13 @@ def _values(value: Any, count: int) -> Sequence[Any]:
     if isinstance(value, dict):
         return split_info(value, count) or [{} for _ in range(count)]
     if not _has_rows(value, count):
-        return [copy_info({"": value})[""] for _ in range(count)]
+        return [copy_part(value, {}) for _ in range(count)]
     array = np.asarray(value)
     if array.dtype == np.bool_ and array.ndim == 1:
         values: list[Any] = array.tolist()
         return values
     if array.dtype.hasobject:
-        return [copy_info({"": item})[""] for item in array]
+        return [copy_part(item, {}) for item in array]
     return list(array if array.ndim == 1 else array.copy())
 
 

@@ -295,7 +295,6 @@ class Import(Load):
     the state intends that.
     """
 
-    name = "restore"
     writes_rows = starts = False
     slow = moves = True
 
