@@ -438,12 +438,12 @@ class Pool:
 
     def release(self) -> None:
         """Release all resources, once the hosts have ended. Idempotent."""
-        if self.finalized:
-            return
-        self._end()
-        self._table = None
-        for port in self._ports:
-            port.join()
+        if not self.finalized:
+            self._end()
+            self._table = None
+            for port in self._ports:
+                port.join()
+        self._drop()
 
     def _drop(self) -> None:
         """Drop all references to ports."""

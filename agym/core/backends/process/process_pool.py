@@ -163,7 +163,7 @@ class ProcessPool(RemotePool):
         problem = Failure(standby.ids.start, "make", f"its new worker died, {reason}", "")
         self._completions += standby.fail(problem)
 
-    # ---------------------------------------------------------------- waiting and closing
+    # ---------------------------------------------------------------- waiting
 
     def park(self, envs: int = 1) -> None:
         """Prepare for a sleep; only one worker wakes a caller that waits for all environments.
@@ -186,7 +186,3 @@ class ProcessPool(RemotePool):
             processes = [port.process for port in self._ports if port.pid is not None]
             waitables.update((process.ended, EVENT_READ) for process in processes)
         return waitables
-
-    def release(self) -> None:
-        super().release()
-        self._drop()
