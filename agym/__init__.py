@@ -10,243 +10,159 @@ from typing import TYPE_CHECKING, Any
 
 from agym.envs import registration as registration
 
-if TYPE_CHECKING:
-    from agym import backends, sb3
-    from agym.agents import adapters
-    from agym.agents.openenv.client import openenv
-    from agym.agents.serving.limits import ServerLimits
-    from agym.agents.serving.serve import serve
-    from agym.api.aio import AsyncEnvHandle, AsyncEnvs, Pending
-    from agym.api.make import envs_of, load, make, make_async
-    from agym.api.plan import plan
-    from agym.api.run import run
-    from agym.api.sync import EnvHandle, Envs
-    from agym.api.vector.env import AgymVectorEnv
-    from agym.api.vector.make_vec import make_vec
-    from agym.core.backends.options import Recycle
-    from agym.core.engine.batches.out_target import StepBuffer
-    from agym.core.engine.batches.results import Batch, ResetResult, StepResult
-    from agym.core.engine.faults.fault_policy import FaultPolicy
-    from agym.core.engine.hooks import Hook
-    from agym.core.engine.snapshots import Snapshot
-    from agym.core.engine.stats import EnvStats, Stats, WorkerStats
-    from agym.core.engine.tap import Tap, mark
-    from agym.core.hosts.async_env import AsyncEnv
-    from agym.core.hosts.states import codecs as snapshot_codecs
-    from agym.core.planning.choice import Plan
-    from agym.errors import (
-        AgymError,
-        AgymErrorGroup,
-        BusyError,
-        ClosedError,
-        CrashLoopError,
-        EnvError,
-        Fault,
-        GroupError,
-        MissingExtraError,
-        NothingSentError,
-        RemoteError,
-        ResetNeededError,
-        SnapshotError,
-        SpaceMismatchError,
-        StepTimeout,
-        UsageError,
-        UsageTypeError,
-        WorkerDied,
-    )
-    from agym.faults.chaos import Chaos, chaos
-    from agym.rollouts.batched import Answer, BatchedPolicy, batched
-    from agym.rollouts.group import Group, group
-    from agym.rollouts.policy_stats import PolicyStats
-    from agym.rollouts.rollout import Rollout, rollout
-    from agym.rules.vectorize import register_rules, vectorize
-    from agym.watching.live.page import AsyncPage, Page, watch
-    from agym.watching.tensorboard import TensorBoard, tensorboard
-    from agym.watching.trace import Trace, trace
-    from agym.watching.trace_report import Overlap, overlap
-    from agym.watching.video.recording import Recording, record
-    from agym.watching.video.tiling import mosaic
+if TYPE_CHECKING:  # the names that type checkers see
+    from agym import backends as backends
+    from agym import sb3 as sb3
+    from agym.agents import adapters as adapters
+    from agym.agents.openenv.client import openenv as openenv
+    from agym.agents.serving.limits import ServerLimits as ServerLimits
+    from agym.agents.serving.serve import serve as serve
+    from agym.api.aio import AsyncEnvHandle as AsyncEnvHandle
+    from agym.api.aio import AsyncEnvs as AsyncEnvs
+    from agym.api.aio import Pending as Pending
+    from agym.api.make import envs_of as envs_of
+    from agym.api.make import load as load
+    from agym.api.make import make as make
+    from agym.api.make import make_async as make_async
+    from agym.api.plan import plan as plan
+    from agym.api.run import run as run
+    from agym.api.sync import EnvHandle as EnvHandle
+    from agym.api.sync import Envs as Envs
+    from agym.api.vector.env import AgymVectorEnv as AgymVectorEnv
+    from agym.api.vector.make_vec import make_vec as make_vec
+    from agym.core.backends.options import Recycle as Recycle
+    from agym.core.engine.batches.out_target import StepBuffer as StepBuffer
+    from agym.core.engine.batches.results import Batch as Batch
+    from agym.core.engine.batches.results import ResetResult as ResetResult
+    from agym.core.engine.batches.results import StepResult as StepResult
+    from agym.core.engine.faults.fault_policy import FaultPolicy as FaultPolicy
+    from agym.core.engine.hooks import Hook as Hook
+    from agym.core.engine.snapshots import Snapshot as Snapshot
+    from agym.core.engine.stats import EnvStats as EnvStats
+    from agym.core.engine.stats import Stats as Stats
+    from agym.core.engine.stats import WorkerStats as WorkerStats
+    from agym.core.engine.tap import Tap as Tap
+    from agym.core.engine.tap import mark as mark
+    from agym.core.hosts.async_env import AsyncEnv as AsyncEnv
+    from agym.core.hosts.states import codecs
+    from agym.core.planning.choice import Plan as Plan
+    from agym.errors import AgymError as AgymError
+    from agym.errors import AgymErrorGroup as AgymErrorGroup
+    from agym.errors import BusyError as BusyError
+    from agym.errors import ClosedError as ClosedError
+    from agym.errors import CrashLoopError as CrashLoopError
+    from agym.errors import EnvError as EnvError
+    from agym.errors import Fault as Fault
+    from agym.errors import GroupError as GroupError
+    from agym.errors import MissingExtraError as MissingExtraError
+    from agym.errors import NothingSentError as NothingSentError
+    from agym.errors import RemoteError as RemoteError
+    from agym.errors import ResetNeededError as ResetNeededError
+    from agym.errors import SnapshotError as SnapshotError
+    from agym.errors import SpaceMismatchError as SpaceMismatchError
+    from agym.errors import StepTimeout as StepTimeout
+    from agym.errors import UsageError as UsageError
+    from agym.errors import UsageTypeError as UsageTypeError
+    from agym.errors import WorkerDied as WorkerDied
+    from agym.faults.chaos import Chaos as Chaos
+    from agym.faults.chaos import chaos as chaos
+    from agym.rollouts.batched import Answer as Answer
+    from agym.rollouts.batched import BatchedPolicy as BatchedPolicy
+    from agym.rollouts.batched import batched as batched
+    from agym.rollouts.group import Group as Group
+    from agym.rollouts.group import group as group
+    from agym.rollouts.policy_stats import PolicyStats as PolicyStats
+    from agym.rollouts.rollout import Rollout as Rollout
+    from agym.rollouts.rollout import rollout as rollout
+    from agym.rules.vectorize import register_rules as register_rules
+    from agym.rules.vectorize import vectorize as vectorize
+    from agym.watching.live.page import AsyncPage as AsyncPage
+    from agym.watching.live.page import Page as Page
+    from agym.watching.live.page import watch as watch
+    from agym.watching.tensorboard import TensorBoard as TensorBoard
+    from agym.watching.tensorboard import tensorboard as tensorboard
+    from agym.watching.trace import Trace as Trace
+    from agym.watching.trace import trace as trace
+    from agym.watching.trace_report import Overlap as Overlap
+    from agym.watching.trace_report import overlap as overlap
+    from agym.watching.video.recording import Recording as Recording
+    from agym.watching.video.recording import record as record
+    from agym.watching.video.tiling import mosaic as mosaic
+
+    snapshot_codecs = codecs
 
 
 __version__ = "0.1.0"
 
 registration.register_games()
 
-__all__ = [
-    "AgymError",
-    "AgymErrorGroup",
-    "AgymVectorEnv",
-    "Answer",
-    "AsyncEnv",
-    "AsyncEnvHandle",
-    "AsyncEnvs",
-    "AsyncPage",
-    "Batch",
-    "BatchedPolicy",
-    "BusyError",
-    "Chaos",
-    "ClosedError",
-    "CrashLoopError",
-    "EnvError",
-    "EnvHandle",
-    "EnvStats",
-    "Envs",
-    "Fault",
-    "FaultPolicy",
-    "Group",
-    "GroupError",
-    "Hook",
-    "MissingExtraError",
-    "NothingSentError",
-    "Overlap",
-    "Page",
-    "Pending",
-    "Plan",
-    "PolicyStats",
-    "Recording",
-    "Recycle",
-    "RemoteError",
-    "ResetNeededError",
-    "ResetResult",
-    "Rollout",
-    "ServerLimits",
-    "Snapshot",
-    "SnapshotError",
-    "SpaceMismatchError",
-    "Stats",
-    "StepBuffer",
-    "StepResult",
-    "StepTimeout",
-    "Tap",
-    "TensorBoard",
-    "Trace",
-    "UsageError",
-    "UsageTypeError",
-    "WorkerDied",
-    "WorkerStats",
-    "adapters",
-    "backends",
-    "batched",
-    "chaos",
-    "envs_of",
-    "group",
-    "load",
-    "make",
-    "make_async",
-    "make_vec",
-    "mark",
-    "mosaic",
-    "openenv",
-    "overlap",
-    "plan",
-    "record",
-    "register_rules",
-    "rollout",
-    "run",
-    "sb3",
-    "serve",
-    "snapshot_codecs",
-    "tensorboard",
-    "trace",
-    "vectorize",
-    "watch",
-]
-
-_MODULE_OF = {
-    "AgymError": "agym.errors",
-    "AgymErrorGroup": "agym.errors",
-    "AgymVectorEnv": "agym.api.vector.env",
-    "Answer": "agym.rollouts.batched",
-    "AsyncEnv": "agym.core.hosts.async_env",
-    "AsyncEnvHandle": "agym.api.aio",
-    "AsyncEnvs": "agym.api.aio",
-    "AsyncPage": "agym.watching.live.page",
-    "Batch": "agym.core.engine.batches.results",
-    "BatchedPolicy": "agym.rollouts.batched",
-    "BusyError": "agym.errors",
-    "Chaos": "agym.faults.chaos",
-    "ClosedError": "agym.errors",
-    "CrashLoopError": "agym.errors",
-    "EnvError": "agym.errors",
-    "EnvHandle": "agym.api.sync",
-    "EnvStats": "agym.core.engine.stats",
-    "Envs": "agym.api.sync",
-    "Fault": "agym.errors",
-    "FaultPolicy": "agym.core.engine.faults.fault_policy",
-    "Group": "agym.rollouts.group",
-    "GroupError": "agym.errors",
-    "Hook": "agym.core.engine.hooks",
-    "MissingExtraError": "agym.errors",
-    "NothingSentError": "agym.errors",
-    "Overlap": "agym.watching.trace_report",
-    "Page": "agym.watching.live.page",
-    "Pending": "agym.api.aio",
-    "Plan": "agym.core.planning.choice",
-    "PolicyStats": "agym.rollouts.policy_stats",
-    "Recording": "agym.watching.video.recording",
-    "Recycle": "agym.core.backends.options",
-    "RemoteError": "agym.errors",
-    "ResetNeededError": "agym.errors",
-    "ResetResult": "agym.core.engine.batches.results",
-    "Rollout": "agym.rollouts.rollout",
-    "StepBuffer": "agym.core.engine.batches.out_target",
-    "ServerLimits": "agym.agents.serving.limits",
-    "Snapshot": "agym.core.engine.snapshots",
-    "SnapshotError": "agym.errors",
-    "SpaceMismatchError": "agym.errors",
-    "Stats": "agym.core.engine.stats",
-    "StepResult": "agym.core.engine.batches.results",
-    "StepTimeout": "agym.errors",
-    "Tap": "agym.core.engine.tap",
-    "TensorBoard": "agym.watching.tensorboard",
-    "Trace": "agym.watching.trace",
-    "UsageError": "agym.errors",
-    "UsageTypeError": "agym.errors",
-    "WorkerDied": "agym.errors",
-    "WorkerStats": "agym.core.engine.stats",
-    "batched": "agym.rollouts.batched",
-    "chaos": "agym.faults.chaos",
-    "envs_of": "agym.api.make",
-    "group": "agym.rollouts.group",
-    "load": "agym.api.make",
-    "make": "agym.api.make",
-    "make_async": "agym.api.make",
-    "make_vec": "agym.api.vector.make_vec",
-    "mark": "agym.core.engine.tap",
-    "mosaic": "agym.watching.video.tiling",
-    "openenv": "agym.agents.openenv.client",
-    "overlap": "agym.watching.trace_report",
-    "plan": "agym.api.plan",
-    "record": "agym.watching.video.recording",
-    "register_rules": "agym.rules.vectorize",
-    "rollout": "agym.rollouts.rollout",
-    "run": "agym.api.run",
-    "serve": "agym.agents.serving.serve",
-    "tensorboard": "agym.watching.tensorboard",
-    "trace": "agym.watching.trace",
-    "vectorize": "agym.rules.vectorize",
-    "watch": "agym.watching.live.page",
+# The public names of each module.
+_NAMES_OF = {
+    "agym.agents.openenv.client": "openenv",
+    "agym.agents.serving.limits": "ServerLimits",
+    "agym.agents.serving.serve": "serve",
+    "agym.api.aio": "AsyncEnvHandle AsyncEnvs Pending",
+    "agym.api.make": "envs_of load make make_async",
+    "agym.api.plan": "plan",
+    "agym.api.run": "run",
+    "agym.api.sync": "EnvHandle Envs",
+    "agym.api.vector.env": "AgymVectorEnv",
+    "agym.api.vector.make_vec": "make_vec",
+    "agym.core.backends.options": "Recycle",
+    "agym.core.engine.batches.out_target": "StepBuffer",
+    "agym.core.engine.batches.results": "Batch ResetResult StepResult",
+    "agym.core.engine.faults.fault_policy": "FaultPolicy",
+    "agym.core.engine.hooks": "Hook",
+    "agym.core.engine.snapshots": "Snapshot",
+    "agym.core.engine.stats": "EnvStats Stats WorkerStats",
+    "agym.core.engine.tap": "Tap mark",
+    "agym.core.hosts.async_env": "AsyncEnv",
+    "agym.core.planning.choice": "Plan",
+    "agym.errors": (
+        "AgymError AgymErrorGroup BusyError ClosedError CrashLoopError EnvError Fault"
+        " GroupError MissingExtraError NothingSentError RemoteError ResetNeededError"
+        " SnapshotError SpaceMismatchError StepTimeout UsageError UsageTypeError WorkerDied"
+    ),
+    "agym.faults.chaos": "Chaos chaos",
+    "agym.rollouts.batched": "Answer BatchedPolicy batched",
+    "agym.rollouts.group": "Group group",
+    "agym.rollouts.policy_stats": "PolicyStats",
+    "agym.rollouts.rollout": "Rollout rollout",
+    "agym.rules.vectorize": "register_rules vectorize",
+    "agym.watching.live.page": "AsyncPage Page watch",
+    "agym.watching.tensorboard": "TensorBoard tensorboard",
+    "agym.watching.trace": "Trace trace",
+    "agym.watching.trace_report": "Overlap overlap",
+    "agym.watching.video.recording": "Recording record",
+    "agym.watching.video.tiling": "mosaic",
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
-# Public modules whose path differs from their name.
+# The public modules.
 _MODULES = {
     "adapters": "agym.agents.adapters",
+    "backends": "agym.backends",
+    "sb3": "agym.sb3",
     "snapshot_codecs": "agym.core.hosts.states.codecs",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name or a public module."""
-    if name not in __all__:
-        raise AttributeError(f"module 'agym' has no attribute {name!r}")
     if name in _MODULE_OF:
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
     else:
-        value = importlib.import_module(_MODULES.get(name, f"agym.{name}"))
+        raise AttributeError(f"module 'agym' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return __all__
+    return sorted([*_MODULE_OF, *_MODULES])
+
+
+if not TYPE_CHECKING:
+    __all__ = __dir__()
