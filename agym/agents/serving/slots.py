@@ -58,7 +58,7 @@ class Stepping:
     """Steps single environments, those of one turn of the event loop together."""
 
     def __init__(self, envs: AsyncEnvs[Any, Any]) -> None:
-        """Step ``envs``, which are open. No other code may step them."""
+        """Step ``envs``, which are open and return lists. No other code may step them."""
         self._envs = envs
         self._loop = asyncio.get_running_loop()
         self._queue: list[tuple[int, Any]] = []
@@ -113,12 +113,8 @@ class Stepping:
                 self._sent.clear()
                 self._fail([*waiting], error)
             else:
-                _, observations, rewards, terminated, truncated, infos = batch
-                rewards, terminated, truncated = map(_listed, (rewards, terminated, truncated))
-                for k, i in enumerate(_listed(batch.env_ids)):
-                    self._tell(
-                        i, (observations[k], rewards[k], terminated[k], truncated[k], infos[k])
-                    )
+                for i, *outcome in zip(*batch, strict=True):
+                    self._tell(i, tuple(outcome))
                 if not waiting:
                     self._sent.clear()
 
@@ -135,10 +131,6 @@ class Stepping:
         except Exception as error:  # this session's, and no other's
             message = "a session failed"
             self._loop.call_exception_handler({"message": message, "exception": error})
-
-
-def _listed(values: Any) -> Any:
-    return values if isinstance(values, list) else values.tolist()
 
 
 class SessionSlot:
@@ -218,7 +210,7 @@ class SessionSlots:
         # Resets, and replacements of environments.
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = [SessionSlot(env, self._stepping, self._tasks) for env in envs]
-        ranges = [worker.env_ids for worker in envs.stats().workers] or [range(self.total)]
+        ranges = [worker.env_ids for worker in envs.stats().workers]
         self._free = [deque(ids) for ids in ranges]
         self._worker_of = {i: k for k, ids in enumerate(ranges) for i in ids}
         # The moving average of the length of sessions, in seconds.
