@@ -189,13 +189,9 @@ def play(state: Any, left_action: int, right_action: int) -> int:
     """Move paddles and ball; return the point as :func:`fly` does."""
     state.left = moved(state.left, left_action)
     state.right = moved(state.right, right_action)
-    row, column, fall, run, point = fly(
+    state.row, state.column, state.fall, state.run, point = fly(
         state.row, state.column, state.fall, state.run, state.left, state.right
     )
-    state.row = row
-    state.column = column
-    state.fall = fall
-    state.run = run
     return point
 
 
@@ -266,11 +262,7 @@ def fly(
 
 def put_ball(state: Any, rng: Any) -> None:
     """Serve a ball."""
-    row, column, fall, run = serve(rng.bits())
-    state.row = row
-    state.column = column
-    state.fall = fall
-    state.run = run
+    state.row, state.column, state.fall, state.run = serve(rng.bits())
 
 
 def serve(bits: int) -> tuple[int, int, int, int]:
