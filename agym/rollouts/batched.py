@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter as clock
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from agym.core.protocol.arguments import check_count, is_number
@@ -295,12 +294,7 @@ class BatchedPolicy:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     def __repr__(self) -> str:

@@ -90,9 +90,7 @@ def tile(
     scale: float | None, size: tuple[int, int],
 ) -> Tiling:  # fmt: skip
     """Make a mosaic, as :func:`mosaic` does, and return it with its layout."""
-    if isinstance(frames, str | np.ndarray) and not (
-        isinstance(frames, np.ndarray) and frames.ndim == 4
-    ):
+    if isinstance(frames, str) or (isinstance(frames, np.ndarray) and frames.ndim != 4):
         raise UsageError("frames must be a list of frames, one per environment")
     if not len(frames):
         raise UsageError("mosaic needs at least one frame")
