@@ -22,13 +22,6 @@ from agym.rules import kernels
 # The parts that a rule book must have, and its functions.
 NEEDED = ("state", "observation_space", "action_space", "reset", "step", "observe")
 FUNCTIONS = ("reset", "step", "observe", "truncated", "info")
-ARGUMENTS = {
-    "reset": ("state", "rng"),
-    "step": ("state", "action", "rng"),
-    "observe": ("state", "out"),
-    "truncated": ("state",),
-    "info": ("state", "out"),
-}
 
 # The names of agym.vectorize's options, which a parameter of rules cannot have.
 OPTIONS = (
@@ -206,8 +199,8 @@ def find_rules(rules: Any) -> Any:
 
 def _function(rules: Any, part: str) -> FunctionType:
     """Return a function of the rules, or its default, which does nothing."""
-    function = getattr(rules, part, getattr(kernels, part))
-    arguments = ARGUMENTS[part]
+    default = getattr(kernels, part)
+    function, arguments = getattr(rules, part, default), inspect.signature(default).parameters
     if not isinstance(function, FunctionType):
         raise UsageError(
             f"{rules.__name__}.{part} must be a plain function of ({', '.join(arguments)}), not"

@@ -31,10 +31,8 @@ THREADS = 64
 class CudaEngine(Engine):
     """Keeps the games on a device."""
 
-    def __init__(
-        self, book: RuleBook, num_envs: int, blanks: Array, limit: int | None, mode: int
-    ) -> None:
-        super().__init__(book, num_envs, blanks, limit, mode)
+    def __init__(self, book: RuleBook, num_envs: int, blanks: Array, *rest: Any) -> None:
+        super().__init__(book, num_envs, blanks, *rest)
         self._cuda = cuda = require("numba.cuda", EXTRA)
         if not cuda.is_available():
             raise UsageError("engine='cuda' needs an NVIDIA GPU and driver: use engine='compiled'")

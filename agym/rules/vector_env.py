@@ -32,13 +32,6 @@ ENGINES: dict[str, Callable[..., Engine]] = {
     "cuda": CudaEngine,
 }
 
-MODES = {
-    AutoresetMode.NEXT_STEP: kernels.NEXT_STEP,
-    AutoresetMode.SAME_STEP: kernels.SAME_STEP,
-    AutoresetMode.DISABLED: kernels.DISABLED,
-}
-
-
 # The attributes to pickle, besides the arguments and the states of the games.
 KEPT = (
     "_keyed", "_was_reset", "was_reset", "_over", "_np_random", "_np_random_seed", "closed", "spec",
@@ -120,9 +113,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
                     " limit"
                 )
         blanks = book.blanks(num_envs, parameters)
-        self.loops = ENGINES[self.engine](
-            book, num_envs, blanks, max_episode_steps, MODES[autoreset]
-        )
+        mode = getattr(kernels, autoreset.name)
+        self.loops = ENGINES[self.engine](book, num_envs, blanks, max_episode_steps, mode)
         self._on_device = self.engine == "cuda"
         self._checked = action_check(book, num_envs)
         self.copy = copy
