@@ -99,9 +99,9 @@ class Seat:
 
     async def _reset(self, seed: int | None, options: Options | None) -> Start:
         async with self._turn:
-            observations, infos = await self._envs.reset(seed=seed, options=options)
+            start = await self._envs[0].reset(seed=seed, options=options)
             self._over = False
-        return observations[0], infos[0]
+        return start
 
     async def _step(self, action: Any) -> Step:
         if self._parse is not None:
@@ -110,15 +110,9 @@ class Seat:
         async with self._turn:
             if self._over:
                 raise UsageError("the episode is over: reset the environment")
-            result = await self._envs.step([action])
-            self._over = bool(result.terminated[0] or result.truncated[0])
-        return Step(
-            result.observations[0],
-            float(result.rewards[0]),
-            bool(result.terminated[0]),
-            bool(result.truncated[0]),
-            result.infos[0],
-        )
+            step = Step(*await self._envs[0].step(action))
+            self._over = step.terminated or step.truncated
+        return step
 
 
 async def _open(env: EnvLike, options: Mapping[str, Any]) -> tuple[AsyncEnvs, asyncio.Lock]:

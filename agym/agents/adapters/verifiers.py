@@ -76,8 +76,8 @@ class Play(vf.Env[PlayConfig]):
         env, options = self.source
         total, steps, terminated, truncated = 0.0, 0, False, False
         async with make_async(env, 1, **options) as envs:
-            start = await envs.reset(seed=task.data.seed, options=task.data.options)
-            observation = start.observations[0]
+            played = envs[0]
+            observation, _ = await played.reset(seed=task.data.seed, options=task.data.options)
             async with agents.player.interaction(task) as interaction:
                 while not (terminated or truncated):
                     segment = await interaction.turn(as_text(observation))
@@ -86,10 +86,8 @@ class Play(vf.Env[PlayConfig]):
                     action = segment.last_reply
                     if self.parse is not None:
                         action = self.parse(action)
-                    result = await envs.step([action])
-                    observation = result.observations[0]
-                    total += float(result.rewards[0])
-                    terminated, truncated = bool(result.terminated[0]), bool(result.truncated[0])
+                    observation, reward, terminated, truncated, _ = await played.step(action)
+                    total += reward
                     steps += 1
         trace = interaction.trace
         trace.record_reward("env_return", total)
