@@ -182,11 +182,6 @@ class Server:
     max_size: int
 
     @property
-    def websocket_url(self) -> str:
-        """The address of its sessions."""
-        return f"ws{self.url.removeprefix('http')}{PATH}"
-
-    @property
     def limit(self) -> SessionLimit | None:
         """The limit that the environments of this process share, or ``None``."""
         if self.max_sessions is None:

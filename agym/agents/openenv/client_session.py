@@ -167,7 +167,7 @@ class WebSocketSession:
         server = self._server
         open_once = partial(
             Connection.open,
-            server.websocket_url,
+            f"ws{server.url.removeprefix('http')}{PATH}",
             headers=server.headers,
             subprotocols=(BINARY,),
             max_size=server.max_size,

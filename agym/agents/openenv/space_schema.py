@@ -173,9 +173,9 @@ def object_schema(space: Space[Any], title: str) -> dict[str, Any]:
         {'value': {'type': 'integer', 'minimum': 0, 'maximum': 1}}
     """
     schema = space_schema(space)
-    if not isinstance(space, spaces.Dict):
-        if not schema:  # any object
-            return {"title": title, "type": "object", KEYWORD: describe_space(space)}
+    if not schema:  # any object
+        schema = {"type": "object"}
+    elif not isinstance(space, spaces.Dict):
         schema = {"type": "object", "properties": {VALUE: schema}, "required": [VALUE]}
     return {"title": title, **schema, KEYWORD: describe_space(space)}
 
