@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from agym.agents.openenv.client_server import SHOWN, Refused, WrongProtocol, tls_context
 from agym.core._system.extras import require
@@ -73,24 +72,17 @@ class Connection(asyncio.Protocol):
             WrongProtocol: The server does not speak the protocol.
         """
         client = require("websockets.client", "openenv")
+        address = require("websockets.uri", "openenv").parse_uri(url)
         protocol: ClientProtocol = client.ClientProtocol(
-            require("websockets.uri", "openenv").parse_uri(url),
-            subprotocols=list(subprotocols) or None,
-            max_size=max_size,
+            address, subprotocols=list(subprotocols) or None, max_size=max_size
         )
         request = protocol.connect()
         for name, value in headers.items():
             request.headers[name] = value
-        address = urlsplit(url)
-        secure = address.scheme == "wss"
         self = cls(protocol)
         try:
-            await self._loop.create_connection(
-                lambda: self,
-                address.hostname or "",
-                address.port or (443 if secure else 80),
-                ssl=tls_context() if secure else None,
-            )
+            tls = tls_context() if address.secure else None
+            await self._loop.create_connection(lambda: self, address.host, address.port, ssl=tls)
             protocol.send_request(request)
             self._flush()
             await self._opening

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from gymnasium import Space
 
 from agym.api.options.options import BackendLike, parse_backend, with_workers
 from agym.core.backends import options
 from agym.core.backends.options import BackendSpec, check_start_method
+from agym.core.protocol.arguments import is_integer
 from agym.errors import UsageError, UsageTypeError
 
 ObservationMode = str | tuple[Space[Any], Space[Any]]
@@ -117,7 +117,7 @@ def with_max_concurrency(spec: BackendSpec, workers: int | None, limit: Any) -> 
     spec = with_workers(spec, workers)
     if limit is None:
         return spec
-    if not isinstance(limit, int | np.integer) or isinstance(limit, bool):
+    if not is_integer(limit):
         raise UsageError(f"`max_concurrency` must be an integer or None, got {type(limit)}.")
     if limit < 1:
         raise UsageError(f"`max_concurrency` must be a positive or None, got {limit}.")
