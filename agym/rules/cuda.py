@@ -88,7 +88,7 @@ class CudaEngine(Engine):
         self._write(out)
         if self._mode == NEXT_STEP:
             return None
-        over: Array = self._host(out.terminated) | self._host(out.truncated)
+        over: Array = np.asarray(out.terminated) | np.asarray(out.truncated)
         return over
 
     def _write(self, out: Outputs) -> None:
@@ -101,9 +101,6 @@ class CudaEngine(Engine):
             names += ["finals", "final_infos"] if self._mode == SAME_STEP else []
             for name in names:
                 getattr(device_out, name).copy_to_host(getattr(out, name))
-
-    def _host(self, array: Any) -> Any:
-        return array if isinstance(array, np.ndarray) else array.copy_to_host()
 
     def _run(self, kernel: Any, *arguments: Any) -> None:
         kernel[self._launch](*self._tables, *arguments)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agym
-from agym.watching.video import mosaic
+from agym.watching.video.tiling import mosaic
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 GAP = 2
