@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -148,9 +148,10 @@ def tensorboard(
         movie = ClipMovie(writer, lock, f"{prefix}envs/video", video_length, rate, steps)
         paint = partial(paint_whole, scale=scale, size=FITTING)
         clips = Clips(api, tap, Writer([movie], paint), ids, rounds, video_length)
-    return TensorBoard(api, tap, writer, lock, clips, every, step, prefix, closes=closes)
+    return TensorBoard(api, tap, writer, lock, clips, every, step, prefix, closes)
 
 
+@dataclass(eq=False, repr=False)
 class TensorBoard(Attached, Hook):
     """A log in progress; made by :func:`agym.tensorboard`.
 
@@ -164,31 +165,22 @@ class TensorBoard(Attached, Hook):
         4
     """
 
-    def __init__(
-        self,
-        api: Envs | AsyncEnvs,
-        tap: Tap,
-        writer: Any,
-        lock: threading.Lock,
-        clips: Clips | None,
-        every: int,
-        step: int,
-        prefix: str,
-        *,
-        closes: bool,
-    ) -> None:
+    _api: InitVar[Envs | AsyncEnvs]
+    _tap: Tap
+    _writer: Any
+    _lock: threading.Lock  # guards the writer, which two threads use
+    _clips: Clips | None
+    _every: int
+    _last: int  # the step of the latest point
+    _prefix: str
+    _closes: bool
+    _error: Exception | None = None
+
+    def __post_init__(self, api: Envs | AsyncEnvs) -> None:
+        tap = self._tap
         self._is_async = isinstance(api, AsyncEnvs)
-        self._tap = tap
-        self._writer = writer
-        self._lock = lock  # guards the writer, which two threads use
-        self._clips = clips
-        self._every = every
-        self._prefix = prefix
-        self._closes = closes
         self._members = None if api.num_envs == tap.num_envs else frozenset(api.env_ids)
-        self._episodes = Episodes(tap.num_envs, tap.autoreset, step)
-        self._last = step
-        self._error: Exception | None = None
+        self._episodes = Episodes(tap.num_envs, tap.autoreset, self._last)
         self._points: queue.SimpleQueue[_Point | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
         self._thread.start()
