@@ -116,9 +116,13 @@ def from_json(space: Space[Any], value: Any, name: str = "value") -> Any:
 
 
 def _wrong(name: str, value: Any, wanted: str) -> UsageError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-    return UsageError(f"{name} must be {wanted}, not {shown}")
+    return UsageError(f"{name} must be {wanted}, not {shown(value, 80)}")
+
+
+def shown(value: Any, length: int = 120) -> str:
+    """Return a value as text of moderate length."""
+    text = repr(value)
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def _count(feature: Space[Any], value: Any, name: str) -> int:

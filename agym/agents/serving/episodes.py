@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from gymnasium import Space, spaces
 
-from agym.agents.openenv.space_json import from_json
+from agym.agents.openenv.space_json import from_json, shown
 from agym.agents.openenv.wire import VALUE, Code
 from agym.agents.serving.slots import SessionSlot
 from agym.core.hosts.async_env import AnySpace
@@ -212,9 +212,3 @@ def invalid(message: str, where: str) -> ProtocolError:
     """Return the error of a message that breaks a rule."""
     errors = [{"type": "value_error", "loc": [where], "msg": message}]
     return ProtocolError(Code.VALIDATION_ERROR, f"Invalid message: {message}", errors=errors)
-
-
-def shown(value: Any) -> str:
-    """Return a value as text of moderate length."""
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -20,9 +20,9 @@ from contextlib import suppress
 from typing import Any
 
 from agym.agents.openenv.frames import MAX_DEPTH
-from agym.agents.openenv.space_json import to_json
+from agym.agents.openenv.space_json import shown, to_json
 from agym.agents.openenv.wire import Code, as_fields, check_depth, decode, encode
-from agym.agents.serving.episodes import METADATA, Episodes, ProtocolError, invalid, shown
+from agym.agents.serving.episodes import METADATA, Episodes, ProtocolError, invalid
 from agym.agents.serving.limits import ServerLimits
 from agym.agents.serving.slots import SessionSlot
 from agym.errors import UsageTypeError
