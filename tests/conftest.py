@@ -21,7 +21,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.envs.gated_envs import Gates, try_gate
+from agym.testing import Script
 from tests.support.patience import patience
 
 # Before anything imports pygame, here or in a worker.
@@ -173,14 +173,11 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def gates(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gates]:
-    """Gates of three environments."""
-    gates = Gates(tmp_path, 3)
-    yield gates
-    if request.node.stash.get(FAILED, False):
-        # A thread that stands at a gate would be in the way of the tests after this one.
-        for path in gates.paths:
-            try_gate(path)
+def script(tmp_path: Path) -> Iterator[Script]:
+    """A script for environments of :mod:`agym.testing`."""
+    script = Script(str(tmp_path))
+    yield script
+    script.open_all()  # a thread that waits at a gate would disturb the tests after this one
 
 
 @pytest.fixture(autouse=True)

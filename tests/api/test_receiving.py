@@ -23,7 +23,6 @@ from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import FORKED, Setup, each_api, everywhere, played, rows
 from tests.support.envs.coroutine_envs import Parrot
 from tests.support.envs.exiting_envs import Hangs
-from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of
 from tests.support.patience import deadline, patience
@@ -43,9 +42,8 @@ def test_batches_of_all_environments_in_order_are_views() -> None:
         assert rows(batch) == [[3, 2, 9]]
 
 
-def test_infos_do_not_change_the_order_of_results(tmp_path: Path) -> None:
+def test_infos_do_not_change_the_order_of_results(script: Script) -> None:
     """A worker returns infos and observations by different ways; the oldest step comes first."""
-    script = Script(str(tmp_path))
     with agym.make(script.factories(3), **FORKED, workers=1, output="array") as envs:
         envs.reset()
         script.set(0, "step", "no info")
@@ -114,11 +112,13 @@ def test_a_step_sent_through_the_runner_of_a_gymnasium_vector_environment(backen
 # ---------------------------------------------------------------- cancelling, and what comes behind
 
 
-async def test_a_cancelled_receipt_unparks_the_caller(gates: Gates) -> None:
+async def test_a_cancelled_receipt_unparks_the_caller(script: Script) -> None:
     """Workers need not ring when no task waits any more."""
-    async with agym.make_async(gates.factories, backend="thread") as envs:
+    async with agym.make_async(script.factories(3), backend="thread") as envs:
         await envs.reset()
         backend = backend_of(envs)
+        for i in range(3):
+            script.set(i, "step", "wait")
         envs.send([1, 1, 1])
         task = asyncio.create_task(envs.recv())
         while not backend._parked:  # noqa: ASYNC110
@@ -127,8 +127,8 @@ async def test_a_cancelled_receipt_unparks_the_caller(gates: Gates) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         for i in range(3):
-            gates.open(i)
-        assert sorted(rows(await envs.recv(min_envs=3))) == [[i, 1, 1] for i in range(3)]
+            script.open(i)
+        assert sorted(scripted_rows(await envs.recv(min_envs=3))) == [[i, 1, 1] for i in range(3)]
         await envs.render()
         assert not backend._parked
 
@@ -179,9 +179,7 @@ async def test_closing_before_a_waiting_receipt_takes_its_batch() -> None:
 # ---------------------------------------------------------------- faults
 
 
-def test_every_group_receives_a_worker_death(tmp_path: Path) -> None:
-    script = Script(str(tmp_path))
-
+def test_every_group_receives_a_worker_death(script: Script) -> None:
     def receive_and_send_again(envs: Any) -> None:
         while True:
             envs.recv()

@@ -10,29 +10,31 @@ import pytest
 
 import agym
 from agym.api import waiting
+from agym.testing import Script
 from tests.support.backends import FORK
-from tests.support.envs.gated_envs import Gates
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("backend", ["thread", FORK])
 def test_a_sleep_goes_on_after_a_handler_that_slept(
-    backend: Any, gates: Gates, monkeypatch: pytest.MonkeyPatch
+    backend: Any, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Workers ring for the step that was interrupted, too."""
     monkeypatch.setattr(waiting, "RECHECK_SECONDS", 1e4)  # no second look
     seen: list[Any] = []
 
     def open_later(*ids: int) -> None:
-        threading.Timer(0.05, lambda: [gates.open(i) for i in ids]).start()
+        threading.Timer(0.05, lambda: [script.open(i) for i in ids]).start()
 
     def handler(*_: Any) -> None:
         open_later(2)
         seen.append(envs.step([1], env_ids=[2]).rewards)
         open_later(0, 1)
 
-    with agym.make(gates.factories, backend=backend, workers=3) as envs:
+    with agym.make(script.factories(3), backend=backend, workers=3) as envs:
         envs.reset()
+        for i in range(3):
+            script.set(i, "step", "wait")
         before = signal.signal(signal.SIGALRM, handler)
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.05)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import agym
+from agym.testing import Script
 from tests.support.backends import FORK
-from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Probe
 from tests.support.patience import deadline
 from tests.support.scripts import run
@@ -22,27 +22,33 @@ from tests.support.scripts import run
 @pytest.mark.parametrize("backend", ["serial", "process"])
 @pytest.mark.parametrize("library", ["gymnasium", "sb3"])
 def test_a_vector_environment_refuses_a_second_thread(
-    library: str, backend: str, gates: Gates
+    library: str, backend: str, script: Script
 ) -> None:
     """The second thread gets an error, and does not wait for the first."""
     if library == "sb3":
         pytest.importorskip("stable_baselines3")
     kind = agym.AgymVectorEnv if library == "gymnasium" else agym.sb3.AgymVecEnv
-    envs: Any = kind(gates.factories, backend=backend)
+    envs: Any = kind(script.factories(3), backend=backend)
     with contextlib.closing(envs), ThreadPoolExecutor(1) as pool:
         envs.reset()
-        actions = np.array([1, 0, 0])
+        actions = np.zeros(3, int)
+        script.set(0, "step", "wait")
         call = pool.submit(envs.step, actions)
-        with Path(gates.paths[0]).open("w"), pytest.raises(agym.BusyError, match="environment 0"):
+        with (
+            Path(script.gate(0).path).open("w"),
+            pytest.raises(agym.BusyError, match="environment 0"),
+        ):
             envs.step(actions)
         assert len(call.result()[1]) == 3
-        assert len(envs.step(np.zeros(3, int))[1]) == 3
+        assert len(envs.step(actions)[1]) == 3
 
 
 @pytest.mark.full
-def test_a_missed_deadline_is_raised_in_its_thread_only(gates: Gates) -> None:
-    with agym.make(gates.factories, backend=FORK, workers=3, timeout=deadline(0.5)) as envs:
+def test_a_missed_deadline_is_raised_in_its_thread_only(script: Script) -> None:
+    factories = script.factories(3, length=99)
+    with agym.make(factories, backend=FORK, workers=3, timeout=deadline(0.5)) as envs:
         envs.reset()
+        script.set(0, "step", "wait")
         with ThreadPoolExecutor(2) as pool:
             late = pool.submit(envs[0].step, 1)
             for _ in range(20):

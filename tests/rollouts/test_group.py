@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,11 +28,6 @@ async def episode(env: Any, observation: Any, info: dict[str, Any]) -> Told:
         rewards.append(reward)
         over = terminated or truncated
     return env.index, draw, rewards
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Script:
-    return Script(str(tmp_path))
 
 
 def opened(world: World, script: Script, **options: Any) -> Any:

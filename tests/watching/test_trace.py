@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import agym
 from agym.cli.app import app
 from agym.core.protocol.metrics.spans import MIN_SPANS, SpanLog, SpanReader, span_fields
+from agym.testing import Script
 from agym.watching import trace as timeline
 from agym.watching.trace_report import Span, draw, measure, read_spans
 from tests.support.drivers import APIS, FORKED, Setup, attached, each_api, everywhere, opened
-from tests.support.envs.gated_envs import Gates, gated
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of
 
@@ -54,21 +54,25 @@ def test_everything_that_ran_is_there(setup: Setup, api: str, tmp_path: Path) ->
     assert trace.lost == 0
 
 
-async def test_who_waits_is_seen(gates: Gates, tmp_path: Path) -> None:
+async def test_who_waits_is_seen(script: Script, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
 
     async def play(name: str, env: Any) -> None:
         with agym.mark(name):
             await env.step(1)
 
-    async with gated(gates) as envs:
+    options: Any = {**FORKED, "workers": 2, "autoreset": "disabled"}
+    async with agym.make_async(script.factories(3), **options) as envs:
+        await envs.reset()
+        for i in range(2):
+            script.set(i, "step", "wait")
         with agym.trace(envs, path):
             async with asyncio.TaskGroup() as group:
                 for i, name in enumerate("ab"):
                     group.create_task(play(name, envs[i]), name=name)
                 await asyncio.sleep(0)  # both have sent their steps, and wait
                 for i in range(2):
-                    await asyncio.to_thread(gates.open, i)
+                    await asyncio.to_thread(script.open, i)
     spans = read_spans(path)
     assert {(s.lane, s.name) for s in spans if s.group == "caller"} == {("a", "a"), ("b", "b")}
     waited = {(s.lane, s.name) for s in spans if s.group == "waiting"}

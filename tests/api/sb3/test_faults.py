@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,12 @@ import pytest
 
 import agym
 from agym.testing import Script
-from tests.support.envs.gated_envs import Gates
 from tests.support.patience import deadline
 from tests.support.training import SETUPS, each_place
+from tests.support.worlds import ctrl_c
 
 FORKED = SETUPS["process"]
 DEADLINE = {"wait": {"timeout": deadline(0.3)}}
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Script:
-    return Script(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -93,18 +87,18 @@ def test_an_episode_that_a_fault_ended_is_truncated(
 
 
 @pytest.mark.parametrize("in_one_go", [False, True])
-def test_after_ctrl_c_steps_go_on(in_one_go: bool, tmp_path: Path) -> None:
-    gates = Gates(tmp_path, 1)
-    vec_env = agym.sb3.AgymVecEnv(gates.factories, backend="process")
+def test_after_ctrl_c_steps_go_on(in_one_go: bool, script: Script) -> None:
+    vec_env = agym.sb3.AgymVecEnv(script.factories(1), backend="process")
     vec_env.reset()
-    with gates.ctrl_c(0):
+    script.set(0, "step", "wait")
+    with ctrl_c(script.gate(0)):
         if in_one_go:
             vec_env.step([1])
         vec_env.step_async([1])
         vec_env.step_wait()
     if not in_one_go:
-        assert vec_env.step_wait()[0][0, 1] == 1
-    assert vec_env.step([0])[0][0, 1] == 2
+        assert vec_env.step_wait()[0][0, 2] == 1
+    assert vec_env.step([0])[0][0, 2] == 2
     vec_env.close()
 
 

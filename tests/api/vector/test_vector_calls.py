@@ -14,10 +14,11 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 
 import agym
+from agym.testing import Script
 from tests.support.envs.faulty_envs import Raises
-from tests.support.envs.gated_envs import AsyncGated, Gated, Gates
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline, patience
+from tests.support.worlds import ctrl_c
 
 ACTIONS = np.array([1, 0, 1])
 
@@ -116,12 +117,14 @@ def test_bad_arguments_are_refused_before_anything_is_sent(envs: agym.AgymVector
 
 
 @contextmanager
-def held(gates: Gates, **options: Any) -> Iterator[agym.AgymVectorEnv]:
+def held(script: Script, **options: Any) -> Iterator[agym.AgymVectorEnv]:
     """Environments in a step, in which they wait at their gates."""
-    kind: Any = AsyncGated if options.get("backend") == "asyncio" else Gated
-    envs = agym.AgymVectorEnv([partial(kind, path) for path in gates.paths], **options)
+    factories = script.factories(3, coroutines=options.get("backend") == "asyncio", length=99)
+    envs = agym.AgymVectorEnv(factories, **options)
     try:
         envs.reset()
+        for i in range(3):
+            script.set(i, "step", "wait")
         envs.step_async(np.ones(3, int))
         yield envs
     finally:
@@ -129,22 +132,22 @@ def held(gates: Gates, **options: Any) -> Iterator[agym.AgymVectorEnv]:
 
 
 @pytest.mark.parametrize("backend", ["thread", "process", "asyncio"])
-def test_after_a_timeout_the_next_results_are_right(gates: Gates, backend: str) -> None:
-    with held(gates, backend=backend) as envs:
-        gates.open(0)
+def test_after_a_timeout_the_next_results_are_right(script: Script, backend: str) -> None:
+    with held(script, backend=backend) as envs:
+        script.open(0)
         with pytest.raises(multiprocessing.TimeoutError, match=r"`step_wait` .* 0\.01 second"):
             envs.step_wait(timeout=0.01)
         with pytest.raises(NoAsyncCallError):
             envs.step_wait()  # given up, as in Gymnasium
         for i in (1, 2):
-            gates.open(i)
-        envs.call_async("gravity")
-        assert envs.call_wait(timeout=patience(3)) == (9.8,) * 3
+            script.open(i)
+        envs.call_async("value")
+        assert envs.call_wait(timeout=patience(3)) == (1.0,) * 3
         for count in (2, 3, 4):  # the first step was the late one
             envs.step_async([0, 0, 0])
             observations, rewards, *_ = envs.step_wait(timeout=patience(6))
-            assert observations[:, 1].tolist() == [count] * 3
-            assert rewards.tolist() == [1 + count / 16] * 3
+            assert observations[:, 2].tolist() == [count] * 3
+            assert rewards.tolist() == (observations[:, 0] + count / 16).tolist()
 
 
 @pytest.mark.parametrize("begun", BEGIN)
@@ -162,8 +165,8 @@ def test_a_timeout_is_refused_where_nothing_can_stop_waiting(backend: Any, begun
         envs.step(ACTIONS)
 
 
-def test_closing_with_a_call_pending_warns(gates: Gates) -> None:
-    with held(gates, context="fork") as envs:
+def test_closing_with_a_call_pending_warns(script: Script) -> None:
+    with held(script, context="fork") as envs:
         with pytest.warns(UserWarning, match="waiting for a pending call to `step`"):
             envs.close(terminate=True)
         assert envs.closed
@@ -175,10 +178,10 @@ def test_closing_with_a_call_pending_warns(gates: Gates) -> None:
 
 
 @pytest.mark.full
-def test_a_deadline_is_the_runners(gates: Gates) -> None:
-    with held(gates, workers=3, timeout=deadline(1.0), context="fork") as envs:
+def test_a_deadline_is_the_runners(script: Script) -> None:
+    with held(script, workers=3, timeout=deadline(1.0), context="fork") as envs:
         for i in (0, 2):
-            gates.open(i)
+            script.open(i)
         with pytest.raises(agym.StepTimeout) as caught:
             envs.step_wait()
         assert caught.value.env_ids == (1,)
@@ -187,21 +190,22 @@ def test_a_deadline_is_the_runners(gates: Gates) -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("method", ["step", "call", "call_wait"])
-def test_after_ctrl_c_the_environments_can_be_used(gates: Gates, method: str) -> None:
-    envs = agym.AgymVectorEnv(gates.factories[:1], context="fork")
+def test_after_ctrl_c_the_environments_can_be_used(script: Script, method: str) -> None:
+    envs = agym.AgymVectorEnv(script.factories(1), context="fork")
     calls: dict[str, Any] = {
         "step": lambda: envs.step([1]),
-        "call": lambda: envs.call("wait"),
-        "call_wait": lambda: (envs.call_async("wait"), envs.call_wait()),
+        "call": lambda: envs.call("add", 1),
+        "call_wait": lambda: (envs.call_async("add", 1), envs.call_wait()),
     }
     with closing(envs):
         envs.reset()
-        with gates.ctrl_c(0):
+        script.set(0, "step" if method == "step" else "call", "wait")
+        with ctrl_c(script.gate(0)):
             calls[method]()
         if method == "call_wait":  # begun by itself, so it may be waited for again
             envs.call_wait()
         else:
-            assert envs.call("gravity") == (9.8,)
+            assert envs.call("value") == (1.0,)
         envs.step([0])
 
 

@@ -21,7 +21,7 @@ from agym.core.backends.port import BackendOptions, Port
 from agym.core.backends.thread import ThreadPort
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import Failure
-from tests.support.envs.gated_envs import Gates
+from agym.testing import Script
 from tests.support.patience import patience
 
 # Completions of one environment and of two; and one that failed.
@@ -95,22 +95,24 @@ class Parking(BackendSpec):
 
 
 def test_a_call_of_fewer_environments_wakes_a_thread_that_sleeps_for_more(
-    gates: Gates, monkeypatch: pytest.MonkeyPatch
+    script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "RECHECK_SECONDS", 2 * patience())  # no call for help
     with (
         ThreadPoolExecutor(2) as pool,
-        agym.make(gates.factories, backend=Parking()) as envs,
+        agym.make(script.factories(3), backend=Parking()) as envs,
     ):
         envs.reset()
+        for i in range(3):
+            script.set(i, "step", "wait")
         two = pool.submit(envs.step, [1, 1], env_ids=[0, 1])
         assert ParkingPool.parked.wait(patience())
         one = pool.submit(envs.step, [1], env_ids=[2])
         try:
-            gates.open(2)
+            script.open(2)
             assert len(one.result(patience()).rewards) == 1
             assert not two.done()
         finally:
-            gates.open(0)
-            gates.open(1)
+            script.open(0)
+            script.open(1)
         assert len(two.result(patience()).rewards) == 2

@@ -15,11 +15,10 @@ from agym.api import waiting
 from agym.core.backends.outbox import Outbox
 from agym.core.engine import life
 from agym.core.protocol.messages.operations import CLOSE
-from agym.testing import RandomEnv, World
+from agym.testing import RandomEnv, Script, World
 from agym.testing.worlds import Api
 from tests.support.drivers import APIS
 from tests.support.envs.faulty_envs import AsyncRaises, Raises
-from tests.support.envs.gated_envs import Gated, Gates
 from tests.support.insides import workers_of
 from tests.support.patience import deadline, patience
 
@@ -77,18 +76,18 @@ class Flickers(list[int]):
         return mark
 
 
-def test_an_environment_that_hung_is_named_although_it_returns(gates: Gates) -> None:
-    factories = [partial(Gated, path) for path in gates.paths]
+def test_an_environment_that_hung_is_named_although_it_returns(script: Script) -> None:
     limit: Any = {"timeout": deadline(0.5), "on_fault": "restart"}
-    with agym.make(factories, backend="thread", workers=1, **limit) as envs:
+    with agym.make(script.factories(3), backend="thread", workers=1, **limit) as envs:
         envs.reset()
         (worker,) = workers_of(envs)
         worker.marker = Flickers([3])  # environment 2
+        script.set(2, "step", "wait")
         with pytest.warns(RuntimeWarning, match="in environment 2 and was abandoned"):
             _, _, _, truncated, infos = envs.step([0, 0, 1])
         assert truncated == [True] * 3
         assert {info["fault"].culprit for info in infos} == {2}
-        gates.open(2)
+        script.open(2)
         worker.thread.join(patience())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -266,9 +265,6 @@ class Probe(Tally):
 
     def modules(self) -> list[str]:
         return sorted(sys.modules)
-
-    def ignore_sigterm(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def echo(self, value: Any) -> Any:
         return value

@@ -23,7 +23,6 @@ from agym.testing import World, assert_same
 from agym.testing.law import play
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, opened
-from tests.support.envs.gated_envs import Gates
 from tests.support.envs.plain_envs import Counted, Probe, Tally
 
 
@@ -156,15 +155,6 @@ def test_a_death_while_idle_names_the_last_operation(api: Any) -> None:
         with pytest.raises(agym.WorkerDied) as caught:
             envs.step([0], env_ids=[0])
         assert caught.value.operations[1] == "idle after render"
-
-
-@pytest.mark.full
-def test_closing_ends_a_worker_that_hangs_and_ignores_sigterm(gates: Gates) -> None:
-    """The fixture of all tests proves that nothing is left of it."""
-    with agym.make(gates.factories, backend=FORK, workers=2) as envs:
-        envs.reset()
-        envs.call("ignore_sigterm")
-        envs.send([1, 0, 0])
 
 
 @pytest.mark.full

@@ -31,12 +31,6 @@ ERRORS = (agym.EnvError, agym.WorkerDied, agym.StepTimeout)
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
-    (tmp_path / "script").mkdir()
-    return Script(str(tmp_path / "script"))
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder of the capsules, which does not exist yet."""
     return tmp_path / "new" / "capsules"
