@@ -12,22 +12,13 @@ import pytest
 
 import agym
 from agym.core.engine import life
-from agym.testing import World
+from agym.testing import Script, World
 from tests.support.backends import FORK, with_own
 from tests.support.drivers import APIS, opened
-from tests.support.envs.coroutine_envs import (
-    AsyncTally,
-    Busy,
-    CancelsItself,
-    Crowd,
-    Gives,
-    Keeper,
-    Parrot,
-    Stubborn,
-    Where,
-)
+from tests.support.envs.coroutine_envs import AsyncTally, CancelsItself, Gives, Parrot
+from tests.support.envs.costly_envs import Recorded
 from tests.support.envs.faulty_envs import AsyncRaises
-from tests.support.envs.plain_envs import Tally
+from tests.support.envs.plain_envs import Result, Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience
 
@@ -115,18 +106,34 @@ def test_a_backend_refuses_the_other_kind_of_environment(
         agym.make(env, 2, backend=backend)
 
 
+class Where(Recorded):
+    """Notes on which loop and in which thread it was made, reset, stepped, rendered and closed."""
+
+    def __init__(self, places: list[tuple[str, int, int]]) -> None:
+        self.places = places
+        super().__init__()
+
+    def _log(self, what: str) -> None:
+        self.places.append((what, id(asyncio.get_running_loop()), threading.get_ident()))
+
+    def render(self) -> Any:
+        self._log("render")
+        return super().render()
+
+
 async def test_each_environment_stays_on_one_loop() -> None:
     """That is the caller's loop, or with the sync API a private loop in a thread of its own."""
-    calls = [what for what in ("made", "reset", "step", "render", "close") for _ in range(2)]
+    calls = [what for what in ("made", "reset", "step", "render", "closed") for _ in range(2)]
     here = id(asyncio.get_running_loop()), threading.get_ident()
     places: list[tuple[str, int, int]] = []
-    async with agym.make_async(partial(Where, places), 2, backend="asyncio") as envs:
+    env = partial(AsyncTally, Where, places)
+    async with agym.make_async(env, 2, backend="asyncio") as envs:
         await envs.reset()
         await envs.step([0, 0])
         await envs.render()
     assert places == [(what, *here) for what in calls]
     places.clear()
-    with agym.make(partial(Where, places), 2, backend="asyncio") as sync_envs:
+    with agym.make(env, 2, backend="asyncio") as sync_envs:
         sync_envs.reset()
         sync_envs.step([0, 0])
         sync_envs.render()
@@ -168,14 +175,26 @@ def test_an_abrupt_end_is_an_error_of_its_environment(
 @pytest.mark.parametrize("limit", [None, 1, 3])
 def test_concurrency_is_limited(setup: dict[str, Any], limit: int | None) -> None:
     options = {**with_own(setup, max_concurrency=limit), "workers": 1}
-    crowd = Crowd()
-    factories = [partial(Busy, crowd) for _ in range(6)]  # packed together, they share it there too
-    with agym.make(factories, **options) as envs:
+
+    class Busy(AsyncTally):
+        """Counts how many of its kind are in a step, also in a worker, which gets this class."""
+
+        now = most = 0
+
+        async def step(self, action: Any) -> Result:
+            Busy.now += 1
+            Busy.most = max(Busy.now, Busy.most)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            Busy.now -= 1
+            return await super().step(action)
+
+    with agym.make(partial(Busy, length=9), 6, **options) as envs:
         envs.reset()
         for k in range(3):
             result = envs.step([k] * 6)
             assert [o[1] for o in result.observations] == [k + 1] * 6
-        assert set(envs.call("most")) == {limit or 6}
+        assert set(envs.get_attr("most")) == {limit or 6}
 
 
 def test_environments_of_one_worker_wait_at_the_same_time() -> None:
@@ -210,31 +229,48 @@ def test_closing_cancels_steps_that_wait(backend: Any) -> None:
         player.run(run(player.envs))
 
 
+class Waits(AsyncTally):
+    """Waits in each step, and logs the end of the step and of itself."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self.log = log
+
+    async def step(self, action: Any) -> Result:
+        self.log.append("step")
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            self.log.append("step cancelled")
+            raise
+        return await super().step(action)
+
+    async def close(self) -> None:
+        self.log.append("close")
+
+
 async def test_a_step_is_cancelled_before_its_environment_is_closed() -> None:
-    keeper = Keeper()
-    async with agym.make_async(keeper.factories(2), backend="asyncio") as envs:
+    logs: list[list[str]] = [[], []]
+    async with agym.make_async([partial(Waits, log) for log in logs], backend="asyncio") as envs:
         await envs.reset()
         envs.step([1, 1])
-        while len(keeper.waiting) < 2:  # noqa: ASYNC110
+        while not all(logs):  # noqa: ASYNC110
             await asyncio.sleep(0)
-    assert [env.log for env in keeper.envs.values()] == [
-        ["reset", "step", "step cancelled", "close"]
-    ] * 2
+    assert logs == [["step", "step cancelled", "close"]] * 2
 
 
 def test_an_environment_that_ignores_its_cancellation_is_abandoned(
-    monkeypatch: pytest.MonkeyPatch,
+    script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing ends all the same, under the API that cannot leave it on the caller's loop."""
     monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.2),) * 3)
-    let_go = threading.Event()
     closed = threading.Event()
 
     def play() -> None:
-        with agym.make(
-            partial(Stubborn, let_go), 2, backend="asyncio", timeout=deadline(0.1)
-        ) as envs:
+        factories = script.factories(2, coroutines=True)
+        with agym.make(factories, backend="asyncio", timeout=deadline(0.1)) as envs:
             envs.reset()
+            script.set(0, "step", "wait stubbornly")
             with pytest.raises(agym.StepTimeout):
                 envs.step([1, 0])
         closed.set()
@@ -242,7 +278,7 @@ def test_an_environment_that_ignores_its_cancellation_is_abandoned(
     thread = threading.Thread(target=play, daemon=True)
     thread.start()
     ended = closed.wait(patience())
-    let_go.set()
+    script.open(0)
     thread.join(patience())
     for one in [t for t in threading.enumerate() if t.name.startswith("agym-")]:
         one.join(patience())
