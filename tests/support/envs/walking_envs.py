@@ -7,8 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.support.envs.plain_envs import Result
 
@@ -49,65 +48,31 @@ class Walk(gym.Env[Any, Any]):
         self.np_random.bit_generator.state, self.position, self.now, self.length = state
 
 
-class VectorWalk(VectorEnv[Any, Any, Any]):
+class RepeatsOptions(Walk):
+    """Repeats the options of its last reset in an automatic one, which has ``None``."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.options = self.options if options is None else options
+        return super().reset(seed=seed, options=self.options)
+
+
+class VectorWalk(SyncVectorEnv):
     """The ``VectorEnv`` that does the same; an automatic reset repeats the options."""
 
     def __init__(
         self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
     ) -> None:
-        self.metadata = {
-            "autoreset_mode": autoreset_mode, "reset_mask": True, "reset_seeds": "list",
-        }  # fmt: skip
-        self.resets_now = autoreset_mode is AutoresetMode.SAME_STEP
-        self.num_envs = num_envs
-        self.single_observation_space = Walk.observation_space
-        self.single_action_space = Walk.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self.walks = [Walk() for _ in range(num_envs)]
-        self.options: list[Any] = [None] * num_envs
-        self.over = np.zeros(num_envs, bool)
-        self.observations = np.zeros((num_envs, 3))
+        super().__init__([RepeatsOptions] * num_envs, autoreset_mode=autoreset_mode)
+        self.metadata |= {"reset_mask": True, "reset_seeds": "list"}
 
-    def reset(
-        self,
-        *,
-        seed: int | list[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> Any:
-        options = dict(options or {})
-        mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
-        if not isinstance(seed, list):
-            seed = [None if seed is None else seed + i for i in range(self.num_envs)]
-        for i in np.flatnonzero(mask).tolist():
-            self.options[i] = options
-            self._begin(i, seed[i])
-        return self.observations.copy(), {}
-
-    def _begin(self, i: int, seed: int | None = None) -> None:
-        self.observations[i], _ = self.walks[i].reset(seed=seed, options=self.options[i])
-        self.over[i] = False
-
-    def step(self, actions: Any) -> Any:
-        rewards = np.zeros(self.num_envs)
-        terminated, truncated = np.zeros((2, self.num_envs), bool)
-        for i, walk in enumerate(self.walks):
-            if self.over[i]:
-                self._begin(i)
-            else:
-                row = walk.step(actions[i])
-                self.observations[i], rewards[i], terminated[i], truncated[i], _ = row
-        self.over = terminated | truncated
-        info: dict[str, Any] = {}
-        if self.resets_now and self.over.any():
-            info = {"final_obs": self.observations.copy(), "_final_obs": self.over.copy()}
-            for i in np.flatnonzero(self.over).tolist():
-                self._begin(i)
-        return self.observations.copy(), rewards, terminated, truncated, info
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed, options=dict(options or {}))
 
     def get_state(self, index: int) -> Any:
-        return self.walks[index].get_state(), self.options[index], bool(self.over[index])
+        env: Any = self.envs[index]
+        return env.get_state(), env.options, self._autoreset_envs[index]
 
     def set_state(self, index: int, state: Any) -> None:
-        walk, self.options[index], self.over[index] = state
-        self.walks[index].set_state(walk)
+        env: Any = self.envs[index]
+        walk, env.options, self._autoreset_envs[index] = state
+        env.set_state(walk)
