@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Any
 
 import numpy as np
@@ -12,31 +10,7 @@ from gymnasium import spaces
 
 import agym
 from agym.testing.random_env import RandomEnv
-from tests.support.drivers import FORKED, each_api, played
 from tests.support.envs.plain_envs import Nested, Tally
-
-
-@each_api
-def test_no_environment_of_a_vector_environment(api: str) -> None:
-    with played(api, "CartPole-v1", 4, backend="vector", workers=2) as envs:
-        first = envs.reset(seed=0).observations
-        assert (envs.reset(env_ids=[]).observations == first).all()
-        assert envs.step([], env_ids=[]).observations.shape == (0, 4)
-        assert envs.restart(env_ids=[]) == []
-
-
-def test_restart_of_none_restarts_none() -> None:
-    """``restart(env_ids=[])`` is not ``restart()``."""
-    with played("sync", [Tally] * 2, **FORKED, workers=2) as envs:
-        envs.reset()
-        pid = envs.stats().workers[0].pid
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(agym.WorkerDied):
-            envs.step([0, 0])
-        assert envs.restart(env_ids=[]) == []
-        with pytest.raises(agym.WorkerDied):
-            envs.step([0, 0])
-        assert envs.restart() == [0]
 
 
 @pytest.mark.parametrize("output", ["list", "array"])

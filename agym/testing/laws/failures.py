@@ -135,7 +135,7 @@ def a_dead_worker_is_reported_with_its_environments(world: World) -> None:
             for call in refused:
                 with pytest.raises(WorkerDied, match="worker 0"):
                     call()
-            assert (envs.restart(), envs.restart()) == ([0, 1], [])
+            assert (envs.restart([]), envs.restart(), envs.restart()) == ([], [0, 1], [])
             with pytest.raises(ResetNeededError, match=r"environment 0 was restarted.*\[0, 1\]"):
                 envs.step([0] * 4)
             envs.reset(env_ids=[0, 1])

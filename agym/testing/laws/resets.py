@@ -195,3 +195,6 @@ def a_call_for_no_environment_does_nothing(world: World) -> None:
                 envs.send([], ids)
             assert envs.render() == ["1:1", "1:0", "1:0"]
             assert envs.get_attr("length") == [9] * 3
+        else:
+            assert envs.step([], env_ids=[]).observations.shape == (0, 4)
+            assert envs.restart([]) == []
