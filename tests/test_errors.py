@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import traceback
 from functools import partial
 from typing import Any
@@ -16,8 +15,8 @@ from gymnasium import spaces
 import agym
 from tests.support.backends import FORK
 from tests.support.drivers import SETUPS
-from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Informs, Raises
-from tests.support.envs.plain_envs import Echo, Nested, Probe, Tally
+from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Raises
+from tests.support.envs.plain_envs import Echo, Nested, Tally
 
 PROCESS = {"backend": FORK, "workers": 2}
 
@@ -127,46 +126,6 @@ def test_environments_with_other_spaces(setup: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- what cannot travel
 
 
-def test_an_answer_that_cannot_be_pickled() -> None:
-    with agym.make(Probe, 2, backend=FORK, workers=1) as envs:
-        envs.reset()
-        with pytest.raises(ExceptionGroup) as caught:
-            envs.unpicklable()
-        assert [e.env_id for e in caught.value.exceptions] == [0, 1]  # type: ignore[attr-defined]
-        assert envs.add(1) == [10.8] * 2
-        envs.step([0, 0])
-
-
-@pytest.mark.parametrize("bad", ["unpicklable", "many-arguments"])
-def test_an_info_that_cannot_travel(bad: str) -> None:
-    factories = [partial(Informs, infos) for infos in ([{"a": 1}], [{"b": 1}, bad, {"c": 1}])]
-    with agym.make(factories, backend=FORK, workers=1) as envs:
-        envs.reset()
-        assert envs.step([0, 0]).infos == [{"a": 1}, {"b": 1}]
-        with pytest.raises(agym.EnvError, match="environment 1") as caught:
-            envs.step([0, 0])
-        assert caught.value.env_id == 1
-        # Its step was taken all the same, and so was the other's.
-        result = envs.step([0, 0])
-        assert result.infos == [{"a": 1}, {"c": 1}]
-        assert [o[1] for o in result.observations] == [3, 3]
-
-
-def test_such_an_info_is_fine_where_it_need_not_travel() -> None:
-    with agym.make(partial(Informs, ["unpicklable"]), 2) as envs:
-        envs.reset()
-        assert [info.keys() for info in envs.step([0, 0]).infos] == [{"function"}] * 2
-
-
-def test_a_call_that_cannot_be_sent() -> None:
-    with agym.make(Tally, 2, **PROCESS) as envs:
-        envs.reset()
-        with pytest.raises(Exception, match="pickle"):
-            envs.remember(x for x in "not to be pickled")
-        assert envs.remember("fine") == ["", ""]
-        envs.step([0, 0])
-
-
 class Unreadable:
     """A factory that pickles, and cannot be unpickled."""
 
@@ -185,11 +144,3 @@ def test_a_factory_that_cannot_be_read_by_its_worker() -> None:
     with pytest.raises(agym.AgymError, match="cannot be read here") as caught:
         agym.make([Tally, Unreadable()], **PROCESS)
     assert caught.value.env_id == 1  # type: ignore[attr-defined]
-
-
-def test_a_factory_that_cannot_be_sent() -> None:
-    lock = threading.Lock()
-    with pytest.raises(Exception, match="pickle"):
-        agym.make([Tally, lambda: Tally(lock)], **PROCESS)  # type: ignore[arg-type]
-    with agym.make([Tally, lambda: Tally(lock)]) as envs:  # type: ignore[arg-type]
-        assert envs.length[1] is lock

@@ -18,8 +18,9 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from agym.testing.scripted import ManyArguments
 from tests.support.backends import FORK, SERIAL_OR_FORK
-from tests.support.envs.faulty_envs import ManyArguments, Misfit
+from tests.support.envs.faulty_envs import Misfit
 from tests.support.envs.plain_envs import Echo, Tally
 
 PROCESS: dict[str, Any] = {"backend": FORK, "workers": 2}
@@ -107,17 +108,30 @@ class Holds(Tally):
 
 @pytest.mark.parametrize("make", [threading.Lock, partial(ManyArguments, 7, "boom")])
 def test_infos_and_values_that_cannot_be_sent_are_named(make: Callable[[], Any]) -> None:
-    with agym.make([Tally, Tally, lambda: Holds(make())], **PROCESS) as envs:
+    with agym.make(lambda: Holds(make()), 3, **PROCESS) as envs:
         envs.reset()
         words = r"environment 2 .*info\['inner'\]\['things'\]\[1\] .*backend='thread'.*"
         with pytest.raises(agym.EnvError, match=words) as caught:
             envs.step([0, 0, 1])
         assert "omit it" in str(caught.value)
-        envs.reset(env_ids=[2])
-        envs.step([0, 0, 0])
-        for give in (partial(envs[2].call, "give"), lambda: envs.thing):
-            with pytest.raises(Exception, match=r"2.*(the returned value|no attribute)"):
+        result = envs.step([0, 0, 0])
+        assert [observation[1] for observation in result.observations] == [2, 2, 2]
+        assert [info["now"] for info in result.infos] == [2, 2, 2]
+        with pytest.raises(agym.EnvError, match=r"environment 2 .*the returned value"):
+            envs[2].call("give")
+        for give in (partial(envs.call, "give"), lambda: envs.thing):
+            with pytest.raises(agym.AgymErrorGroup, match="the returned value") as group:
                 give()
+            assert group.value.env_ids == (0, 1, 2)
+        envs.step([0, 0, 0])
+
+
+def test_what_need_not_be_sent_may_be_anything() -> None:
+    lock = threading.Lock()
+    with agym.make([Tally, lambda: Holds(lock)], backend="serial") as envs:
+        envs.reset()
+        assert envs.step([1, 1]).infos[1]["inner"]["things"][1] is lock
+        assert envs[1].call("give") is lock
 
 
 def test_factories_and_arguments_that_cannot_be_sent_are_named() -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import agym
+from agym.testing import Script
 from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import FORKED
-from tests.support.envs.faulty_envs import Exits, Raises
-from tests.support.envs.plain_envs import Tally
+from tests.support.envs.faulty_envs import Raises
 
 each_backend = pytest.mark.parametrize("backend", ["thread", *SERIAL_OR_FORK])
 
@@ -56,13 +56,14 @@ def test_stable_baselines3_raises_the_group(backend: Any) -> None:
 
 
 @pytest.fixture
-def mixed() -> agym.AgymErrorGroup:
+def mixed(script: Script) -> agym.AgymErrorGroup:
     """The error of a step in which a worker died, and environments of another raised."""
-    factories = [partial(Raises, "step"), partial(Raises, "step"), partial(Exits, 3), Tally]
-    with agym.make(factories, **FORKED, workers=2) as envs:
+    with agym.make(script.factories(4), **FORKED, workers=2) as envs:
         envs.reset()
+        for i, act in enumerate(["raise", "raise", "exit"]):
+            script.set(i, "step", act)
         with pytest.raises(agym.AgymErrorGroup) as caught:
-            envs.step([9, 9, 9, 0])
+            envs.step([0, 0, 0, 0])
         return caught.value
 
 

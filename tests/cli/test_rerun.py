@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 import agym
 from agym.cli.app import app
 from agym.core.engine.faults.capsule import write_capsule
+from agym.testing.scripted import Unpicklable
 from tests.support.capsules import (
     a_capsule,
     failing,
@@ -23,7 +24,7 @@ from tests.support.capsules import (
     with_head,
 )
 from tests.support.envs.coroutine_envs import AsyncTally
-from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Misfit, Raises, Unpicklable
+from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Misfit, Raises
 from tests.support.envs.plain_envs import Tally
 from tests.support.scripts import run
 

@@ -14,7 +14,7 @@ import agym
 from agym.backends import Asyncio, Process
 from agym.testing import AsyncScriptedEnv, ScriptedEnv, World
 from tests.support.drivers import each_api, each_mode
-from tests.support.envs.faulty_envs import Informs
+from tests.support.envs.scripted_envs import Telling
 from tests.support.envs.vector_envs import Tally as TallyVector
 from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
@@ -76,8 +76,8 @@ def test_each_environment_has_a_cost_of_its_own() -> None:
     ],
 )
 def test_only_numbers_are_costs(costs: list[Any], total: float) -> None:
-    infos = [{"cost": cost} for cost in costs]
-    with SERIAL.open_envs(lambda: Informs(infos), 1) as envs:
+    infos = [{}, *({"cost": cost} for cost in costs)]
+    with SERIAL.open_envs(lambda: Telling(infos, len(infos)), 1) as envs:
         envs.reset()
         for _ in costs:
             envs.step([1])

@@ -7,14 +7,12 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from agym.testing.scripted import EXCEPTIONS as SCRIPTED
-from agym.testing.scripted import ManyArguments, Unpicklable
-from agym.testing.scripted import Mute as Mute
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Result, Tally
 
@@ -71,23 +69,6 @@ class Raises(Tally):
         self._maybe("close")
 
 
-class Informs(Tally):
-    """The k-th step's info is the k-th of ``infos``; an unpicklable one for ``"unpicklable"``."""
-
-    def __init__(self, infos: Iterable[Any], length: int = 1000) -> None:
-        super().__init__(length=length)
-        self._infos = list(infos)
-
-    def step(self, action: Any) -> Result:
-        observation, reward, terminated, truncated, _ = super().step(action)
-        info = self._infos[min(self.now, len(self._infos)) - 1]
-        if info == "unpicklable":
-            info = {"function": Unpicklable("info")}
-        elif info == "many-arguments":
-            info = {"error": ManyArguments(7, "boom")}
-        return observation, reward, terminated, truncated, info
-
-
 class Misfit(Tally):
     """Returns what its spaces do not hold: ``wrong`` says what."""
 
@@ -109,21 +90,6 @@ class Misfit(Tally):
             "info": (observation, reward, terminated, truncated, 5),
         }
         return wrong[self.wrong]
-
-
-class Exits(Tally):
-    """Ends its whole process when its action is 9, or at once."""
-
-    def __init__(self, code: int, at_once: bool = False) -> None:
-        super().__init__()
-        self._code = code
-        if at_once:
-            os._exit(code)
-
-    def step(self, action: Any) -> Result:
-        if action == 9:
-            os._exit(self._code)
-        return super().step(action)
 
 
 class Hangs(Tally):

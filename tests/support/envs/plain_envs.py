@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,11 +59,6 @@ class Tally(gym.Env[Any, Any]):
 
     def add(self, a: float, b: float = 0) -> float:
         return self.gravity + a + b
-
-    def remember(self, note: str) -> str:
-        """Leave a note that the next call finds."""
-        last, self.note = getattr(self, "note", ""), note
-        return last
 
 
 class Nested(gym.Env[Any, Any]):
@@ -263,11 +256,5 @@ class Probe(Tally):
         """What this process has mapped into its memory."""
         return Path("/proc/self/maps").read_text()
 
-    def modules(self) -> list[str]:
-        return sorted(sys.modules)
-
     def echo(self, value: Any) -> Any:
         return value
-
-    def unpicklable(self) -> Any:
-        return threading.Lock()

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from agym.core.engine.faults.capsule import describe_factory, read_capsule, write_capsule
+from agym.testing.scripted import Mute, Unpicklable
 from tests.support.capsules import a_capsule, with_head
-from tests.support.envs.faulty_envs import Mute, Unpicklable
 from tests.support.envs.plain_envs import Tally
 from tests.support.patience import patience
 from tests.support.scripts import run
