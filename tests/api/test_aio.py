@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,9 +50,8 @@ async def test_environments_that_are_not_open(setup: dict[str, Any]) -> None:
     await agym.make_async(Tally, 2, **setup).aclose()
 
 
-async def test_opening_does_not_block_the_loop(tmp_path: Path) -> None:
+async def test_opening_does_not_block_the_loop(script: Script) -> None:
     ticks = 0
-    script = Script(str(tmp_path))
     script.set(0, "make", "wait")
 
     async def tick() -> None:
@@ -80,10 +78,10 @@ async def test_many_runners_share_a_loop() -> None:
 
 @pytest.mark.parametrize("setup", [*SETUPS, {"backend": "thread"}, {"backend": "asyncio"}])
 def test_environments_go_on_in_a_loop_after_the_first_is_closed(
-    setup: dict[str, Any], tmp_path: Path
+    setup: dict[str, Any], script: Script
 ) -> None:
     coroutines = setup["backend"] == "asyncio"
-    envs = agym.make_async(Script(str(tmp_path)).factories(3, coroutines=coroutines), **setup)
+    envs = agym.make_async(script.factories(3, coroutines=coroutines), **setup)
 
     async def start() -> None:
         await envs

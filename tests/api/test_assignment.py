@@ -85,13 +85,6 @@ def test_which_refused_and_why(setup: dict[str, Any]) -> None:
         assert all(isinstance(error.exception, AttributeError) for error in errors)
 
 
-def test_a_value_that_cannot_be_pickled() -> None:
-    with agym.make(Tally, 2, **FORKED) as envs:
-        with pytest.raises(agym.UsageError, match="pickled"):
-            envs.gravity = (x for x in "ab")
-        assert envs.gravity == [9.8] * 2
-
-
 def test_a_vector_environment_as_backend() -> None:
     with agym.make("CartPole-v1", 3, backend="vector") as envs:
         envs.gravity = 1.6

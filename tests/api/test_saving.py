@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import agym
 from agym.testing import assert_same
 from tests.support.backends import FORK
-from tests.support.envs.drifting_envs import Drifting, assert_same_steps, play
+from tests.support.envs.drifting_envs import Drifting, play
 from tests.support.scripts import run
 
 
@@ -57,7 +57,7 @@ def test_a_whole_run_goes_on_in_another_process(backend: object, tmp_path: Path)
         once = play(envs, 100, seed=2)
     assert run(tmp_path, CONTINUE, seconds=10) == (0, "", "")
     results = pickle.loads((tmp_path / "results").read_bytes())
-    assert_same_steps([tuple(one) for one in once], results)
+    assert_same([tuple(one) for one in once], results)
 
 
 async def test_a_whole_run_of_async_environments_goes_on_by_another_backend(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_a_whole_run_of_async_environments_goes_on_by_another_backend(tmp_
     assert isinstance(restored, agym.AsyncEnvs)
     async with restored as envs:
         assert envs.backend == "serial"
-        assert_same_steps(once, [await envs.step([0, 1, 2]) for _ in range(30)])
+        assert_same(once, [await envs.step([0, 1, 2]) for _ in range(30)])
 
 
 def test_only_environments_of_make_are_saved_and_others_have_snapshots(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import agym
 from agym.testing import AsyncScriptedEnv, ScriptedEnv, assert_same
 from tests.support.backends import FORK
 from tests.support.drivers import each_mode
-from tests.support.envs.drifting_envs import Cornered, Drifting, assert_same_steps, play
+from tests.support.envs.drifting_envs import Cornered, Drifting, play
 
 pytestmark = pytest.mark.xdist_group("compiled")
 
@@ -42,7 +42,7 @@ def test_a_restored_environment_continues_exactly(
         envs.restore(snapshots[4], [1, 2])
         for info, before in zip(envs.restore(snapshots).infos, latest.infos, strict=True):
             assert_same(info, {k: v for k, v in before.items() if not k.startswith("final_")})
-        assert_same_steps(once, play(envs, 40, seed=2))
+        assert_same(once, play(envs, 40, seed=2))
 
 
 @pytest.mark.parametrize("taken", ["next_step", "disabled"])
@@ -185,7 +185,7 @@ def test_what_cannot_be_copied_is_copied_by_its_actions_from_the_next_reset_on()
         snapshots = envs.snapshot()
         once = play(envs, 5, seed=2)
         envs.restore(snapshots)
-        assert_same_steps(once, play(envs, 5, seed=2))
+        assert_same(once, play(envs, 5, seed=2))
 
 
 class Outside:
@@ -219,5 +219,5 @@ def test_workers_learn_of_codecs_that_are_registered_later() -> None:
         snapshots = envs.snapshot()
         once = play(envs, 9, seed=2)
         envs.restore(snapshots)
-        assert_same_steps(once, play(envs, 9, seed=2))
+        assert_same(once, play(envs, 9, seed=2))
         assert "the state of Outside" in str(snapshots[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -121,8 +120,7 @@ def test_attributes_under_wrappers(setup: dict[str, Any]) -> None:
         assert [len(state) for each in states for state in each] == [4] * 9
 
 
-def test_the_block_closes_also_after_an_error(setup: dict[str, Any], tmp_path: Path) -> None:
-    script = Script(str(tmp_path))
+def test_the_block_closes_also_after_an_error(setup: dict[str, Any], script: Script) -> None:
     with pytest.raises(KeyError), agym.make(script.factories(2), **setup):
         raise KeyError
     assert script.closed() == [0, 1]

@@ -16,19 +16,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import agym
 from agym.testing import World
-from tests.support.backends import FORK
 from tests.support.drivers import each_mode
 from tests.support.envs.plain_envs import Echo
 from tests.support.equality import same_values
+from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
-WORLDS = [
-    World("serial"),
-    World("thread", workers=2),
-    World(FORK, workers=2),
-    World("asyncio", kind="coroutine"),
-    World(FORK, kind="coroutine", workers=2),
-]
-each_world = pytest.mark.parametrize("world", WORLDS, ids=str)
+each_world = over(SERIAL, THREAD, PROCESS, ASYNCIO, COROUTINES)
 THREE = spaces.Discrete(3)
 
 
@@ -210,7 +203,7 @@ def play_actions(envs: Any, actions: Any) -> list[list[str]]:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("world", WORLDS[:3], ids=str)
+@over(SERIAL, THREAD, PROCESS)
 def test_actions_reach_environments_as_in_gymnasium(world: World) -> None:
     options: Any = {"backend": world.backend, "workers": world.workers}
     for name, (space, actions) in ACTIONS.items():

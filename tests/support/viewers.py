@@ -24,11 +24,6 @@ from tests.support.drivers import attached, opened
 from tests.support.insides import hub_of, is_held
 from tests.support.patience import patience
 
-__all__ = [
-    "Look", "Picture", "Stepping", "looking", "once_held", "started", "stepping", "until",
-    "viewing",
-]  # fmt: skip
-
 
 def until(condition: Callable[[], Any]) -> Any:
     """Wait until something holds."""

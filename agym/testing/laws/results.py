@@ -75,13 +75,17 @@ def infos_equal_those_of_serial(world: World) -> None:
 
 @law()
 def returned_batches_never_change(world: World) -> None:
-    """A batch does not change while environments step."""
-    with world.open(4) as envs:
-        results = [envs.reset(seed=0)]
-        copies = [copy.deepcopy(results[0])]
-        for k in range(8):
-            results.append(envs.step([k] * 4))
-            copies.append(copy.deepcopy(results[-1]))
+    """A batch does not change while environments step, nor when they are closed."""
+    for output in ("array", "list"):
+        with world.open(4, output=output) as envs:
+            results = [envs.reset(seed=0)]
+            copies = [copy.deepcopy(results[0])]
+            for k in range(8):
+                results.append(envs.step([k] * 4))
+                copies.append(copy.deepcopy(results[-1]))
+            if "single" in world.has:
+                envs.reset(env_ids=[1])
+                envs[0].step(0)
         assert_same(results, copies)
 
 

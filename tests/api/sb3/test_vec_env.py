@@ -112,8 +112,7 @@ def test_bits_may_be_floats_as_sb3_samples_them(options: dict[str, Any]) -> None
     vec_env.close()
 
 
-def test_a_reset_drops_the_pending_step(tmp_path: Path) -> None:
-    script = Script(str(tmp_path))
+def test_a_reset_drops_the_pending_step(script: Script) -> None:
     vec_env = agym.sb3.AgymVecEnv(script.factories(3, length=9), backend="thread", workers=3)
     vec_env.reset()
     for i in range(3):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from agym.core._system.cpus import available_cores
+from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Counted, Result
 
 needs_cores = pytest.mark.skipif(available_cores() < 2, reason="one core gains nothing")
@@ -66,22 +67,13 @@ class Recorded(Counted):
         return super().step(action)
 
 
-class AsyncCostly:
+class AsyncCostly(AsyncTally):
     """A coroutine environment that waits."""
 
     def __init__(self, path: str, sleeps: float) -> None:
-        self._env = Counted(path)
+        super().__init__(Counted, path)
         self._sleeps = sleeps
-        self.observation_space = self._env.observation_space
-        self.action_space = self._env.action_space
-
-    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return self._env.reset(seed=seed, options=options)
 
     async def step(self, action: Any) -> Result:
-
         await asyncio.sleep(self._sleeps)
-        return self._env.step(action)
-
-    async def close(self) -> None:
-        self._env.close()
+        return await super().step(action)

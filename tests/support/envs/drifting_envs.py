@@ -8,8 +8,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from agym.testing import assert_same
-
 
 class Drifting(gymnasium.Env[Any, Any]):
     """Random, with episodes of random length, texts among its observations, and options."""
@@ -44,8 +42,3 @@ class Cornered(Drifting):
 def play(envs: Any, steps: int, seed: int) -> list[Any]:
     rng = np.random.default_rng(seed)
     return [envs.step(rng.integers(2, size=len(envs)).tolist()) for _ in range(steps)]
-
-
-def assert_same_steps(ones: list[Any], others: list[Any]) -> None:
-    for one, other in zip(ones, others, strict=True):
-        assert_same(one, other)

@@ -161,38 +161,6 @@ class Echo(gym.Env[Any, Any]):
         return self.received
 
 
-class ReusesBuffer(gym.Env[Any, Any]):
-    """Writes every observation into the same array, as many real environments do.
-
-    With ``informs`` that array is in its infos too.
-    """
-
-    def __init__(self, length: int = 5, size: int = 4, *, informs: bool = False) -> None:
-        self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        self.action_space = spaces.Box(-1, 1, (2,), np.float32)
-        self.length = length
-        self._buffer = np.zeros(size, np.float32)
-        self._info = {"plain": self._buffer, "nested": [{"deep": self._buffer}]} if informs else {}
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self._buffer[:] = 0
-        return self._buffer, self._info
-
-    def step(self, action: Any) -> Result:
-        self._buffer += 1
-        return self._buffer, 1.0, bool(self._buffer[0] >= self.length), False, self._info
-
-
-class ContainsItself(Tally):
-    """Gives an info that contains itself."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        observation, _ = super().reset(seed=seed, options=options)
-        info: dict[str, Any] = {}
-        info["itself"] = [info]
-        return observation, info
-
-
 class Counted(Tally):
     """Writes a line with its process id to a file when constructed, and one when closed."""
 
