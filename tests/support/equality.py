@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 
-def same(a: Any, b: Any) -> bool:
-    """Compare nested values exactly; NaN equals NaN."""
-    if isinstance(a, np.ndarray | np.generic) or isinstance(b, np.ndarray | np.generic):
-        return type(a) is type(b) and same_array(a, b)
-    if isinstance(a, list) and isinstance(b, list):  # agym's lists are of a class of their own
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    if type(a) is not type(b):
+def same(a: Any, b: Any, *, types: bool = True) -> bool:
+    """Compare nested values exactly; NaN equals NaN.
+
+    Args:
+        a: A value.
+        b: The other.
+        types: Whether a list differs from a tuple, and a scalar of Python's from one of NumPy's.
+    """
+    both_lists = isinstance(a, list) and isinstance(b, list)  # agym's are of a class of their own
+    if types and not both_lists and type(a) is not type(b):
         return False
+    compare = partial(same, types=types)
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
-    return bool(a == b) or (a != a and b != b)
+        return isinstance(b, dict) and a.keys() == b.keys() and all(compare(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(compare, a, b))
+    if isinstance(a, np.ndarray | np.generic) or (not types and isinstance(a, int | float)):
+        return same_array(a, b)
+    return type(a) is type(b) and (bool(a == b) or (a != a and b != b))
+
+
+same_values = partial(same, types=False)
 
 
 def same_array(a: Any, b: Any) -> bool:
@@ -33,22 +43,3 @@ def same_array(a: Any, b: Any) -> bool:
         signs = np.array_equal(np.signbit(a), np.signbit(b))
         return signs and np.array_equal(a, b, equal_nan=True)
     return a.tobytes() == b.tobytes()
-
-
-def same_values(a: Any, b: Any) -> bool:
-    """Compare like :func:`same`, except that a scalar may be Python's or NumPy's."""
-    if isinstance(a, dict):
-        return (
-            isinstance(b, dict)
-            and a.keys() == b.keys()
-            and all(same_values(a[key], b[key]) for key in a)
-        )
-    if isinstance(a, list | tuple):
-        return (
-            isinstance(b, list | tuple)
-            and len(a) == len(b)
-            and all(same_values(x, y) for x, y in zip(a, b, strict=True))
-        )
-    if isinstance(a, np.ndarray | np.generic | int | float | bool):
-        return same_array(a, b)
-    return same(a, b)
