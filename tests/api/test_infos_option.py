@@ -16,7 +16,6 @@ from agym.core.hosts.episode import MODES
 from tests.api.vector.test_vector_oracle import assert_same_infos
 from tests.support.backends import with_own
 from tests.support.drivers import FORKED, Setup, each_mode, everywhere
-from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.scripted_envs import Info, Telling, messages
 
@@ -47,10 +46,6 @@ class Rewarding(Tally):
         return np.array([0, self.now, action], np.float64)  # another one may take its place
 
 
-def of(setup: Setup, make: Any) -> Any:
-    return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
-
-
 @everywhere
 @each_mode
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +54,8 @@ def test_statistics_are_gymnasiums(setup: Setup, mode: str, kind: str) -> None:
     make = partial(Rewarding, kind)
     options: dict[str, Any] = {"autoreset_mode": MODES[mode]}
     theirs = SyncVectorEnv([lambda: RecordEpisodeStatistics(make())] * 3, **options)
-    ours = agym.AgymVectorEnv([of(setup, make)] * 3, episode_stats=True, **options, **setup.options)
+    factories = [setup.adapt(make)] * 3
+    ours = agym.AgymVectorEnv(factories, episode_stats=True, **options, **setup.options)
     with closing(ours), closing(theirs):
         for envs in (ours, theirs):
             envs.reset(seed=5)
@@ -80,7 +76,7 @@ def test_statistics_are_gymnasiums(setup: Setup, mode: str, kind: str) -> None:
 @each_mode
 def test_without_infos_nothing_is_sent(setup: Setup, mode: str) -> None:
     script: list[Info] = [{"name": "text", "episode": {"r": 1}}]
-    factories = [of(setup, partial(Telling, script, 2))] * 2
+    factories = [setup.adapt(partial(Telling, script, 2))] * 2
     with agym.make(factories, autoreset=mode, infos="none", **setup.options) as envs:
         assert envs.reset(seed=0)[1] == [{}, {}]
         with messages(envs) as seen:
@@ -93,7 +89,7 @@ def test_without_infos_nothing_is_sent(setup: Setup, mode: str) -> None:
 def test_what_an_environment_tells_by_itself_stays(setup: Setup) -> None:
     script: list[Info] = [{"episode": {"r": -1.0, "mine": True}}]
     for option in ({"infos": "episode"}, {"episode_stats": True}):
-        factories = [of(setup, partial(Telling, script, 1))]
+        factories = [setup.adapt(partial(Telling, script, 1))]
         with agym.make(factories, **setup.options, **option) as envs:
             envs.reset(seed=0)
             assert envs.step([0])[4] == script

@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 
 import agym
 from agym.core.engine.batches.leases import LEASED, LOST
-from agym.testing import AsCoroutine
 from tests.support.backends import SERIAL_OR_FORK
 from tests.support.core_selection import examples
 from tests.support.drivers import APIS, FORKED, Setup, each_mode, everywhere, played
-from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of, engine_of, leases_of
 
 OPTIONS: dict[str, Any] = {"autoreset": "next_step", "output": "array"}
@@ -56,12 +54,6 @@ class Large(gym.Env[Any, Any]):
         return {"image": self.image, "deep": (self.floats, self.count)}
 
 
-def env_of(setup: Setup, episode: int = 7) -> Any:
-    """The environment, as a coroutine environment where the backend takes those."""
-    factory = partial(Large, episode)
-    return factory if setup.tally is Tally else partial(AsCoroutine, factory)
-
-
 # What somebody may keep of a batch: something over its memory.
 KEEPS: dict[str, Callable[[Any], Any]] = {
     "image": lambda obs: obs["image"],
@@ -90,7 +82,7 @@ def all_are(kept: Any, count: int) -> bool:
 def test_nothing_that_is_held_changes(setup: Setup, mode: Any, plan: list[tuple[str, int]]) -> None:
     """Something of each batch is kept for some steps, and stays as it was."""
     options = {**OPTIONS, **setup.options, "autoreset": mode}
-    with agym.make(env_of(setup), 4, **options) as envs:
+    with agym.make(setup.adapt(Large), 4, **options) as envs:
         held: list[tuple[int, int, Any]] = []
         observations = envs.reset(seed=1).observations
         for now, (name, steps) in enumerate(plan):
@@ -160,7 +152,7 @@ def test_holding_still_does_not_depend_on_what_the_caller_did() -> None:
 
 @everywhere
 def test_a_batch_outlives_its_environments(setup: Setup) -> None:
-    with agym.make(env_of(setup), 4, **OPTIONS, **setup.options) as envs:
+    with agym.make(setup.adapt(Large), 4, **OPTIONS, **setup.options) as envs:
         envs.reset()
         batches = [envs.step([0] * 4).observations for _ in range(6)]
     gc.collect()

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.api.test_leases import IMAGE, OPTIONS, Large, all_are, env_of
+from tests.api.test_leases import IMAGE, OPTIONS, Large, all_are
 from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import Setup, each_api, each_mode, everywhere, played
 from tests.support.envs.plain_envs import Echo, Tally
@@ -25,9 +25,9 @@ from tests.support.insides import engine_of
 @each_mode
 def test_a_buffer_takes_what_would_have_come(setup: Setup, api: str, mode: Any) -> None:
     options = {**OPTIONS, **setup.options, "autoreset": mode}
-    with played(api, env_of(setup, 3), 4, **options) as plain:
+    with played(api, setup.adapt(partial(Large, 3)), 4, **options) as plain:
         wanted = [plain.reset(seed=0), *(plain.step([k] * 4) for k in (0, 1, 2, 3, 4))]
-    with played(api, env_of(setup, 3), 4, **options) as envs:
+    with played(api, setup.adapt(partial(Large, 3)), 4, **options) as envs:
         buffer = envs.envs.step_buffer(6)
         for _ in range(2):  # and again
             results = [envs.reset(seed=0, out=buffer[0])]
@@ -49,7 +49,7 @@ def test_a_buffer_takes_what_would_have_come(setup: Setup, api: str, mode: Any) 
 @everywhere
 def test_hosts_write_into_a_buffer(setup: Setup) -> None:
     """They overwrite what the caller wrote there."""
-    with agym.make(env_of(setup), 4, **OPTIONS, **setup.options) as envs:
+    with agym.make(setup.adapt(Large), 4, **OPTIONS, **setup.options) as envs:
         buffer = envs.step_buffer(1)
         envs.reset()
         pending = envs._begin(engine_of(envs).step, [0] * 4, None, buffer[0])

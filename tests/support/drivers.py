@@ -34,13 +34,16 @@ class Setup:
 
     def __init__(self, name: str, coroutines: bool, options: dict[str, Any]) -> None:
         self.name = name
+        self.coroutines = coroutines
         self.options = options
         self.backend = name_of(options)
-        self.tally: Any = AsyncTally if coroutines else Tally
+
+    def adapt(self, factory: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a factory of the backend's kind for ordinary environments."""
+        return partial(AsyncTally, factory) if self.coroutines else factory
 
     def of(self, count: int, **keywords: Any) -> list[Callable[[], Any]]:
-        inner = (Tally,) if self.tally is AsyncTally else ()
-        return [partial(self.tally, *inner, **keywords)] * count
+        return [self.adapt(partial(Tally, **keywords))] * count
 
 
 SERIAL = Setup("serial", False, {"backend": "serial"})

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import agym
 from agym.core.protocol.infos.schema import Schema, signature_of
 from tests.support.drivers import Setup, each_mode, everywhere
-from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.scripted_envs import (
     Info,
     Telling,
@@ -40,8 +39,7 @@ ENDED: Info = {**NUMBERS, "episode": {"r": 1.5, "l": 4, "t": 0.25}}
 
 
 def telling(setup: Setup, script: list[Info], length: int = LENGTH) -> Any:
-    make = partial(Telling, script, length)
-    return make if setup.tally is not AsyncTally else partial(AsyncTally, make)
+    return setup.adapt(partial(Telling, script, length))
 
 
 def play(envs: Any, steps: int) -> list[list[Info]]:

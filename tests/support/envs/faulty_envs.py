@@ -52,9 +52,8 @@ class Raises(Tally):
             raise exception()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        if not (options and options.get("well")):
-            self._maybe("reset")
-        return super().reset(seed=seed, options=None)
+        self._maybe("reset")
+        return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Result:
         if action == 9:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-
-from agym.testing.worlds import AsCoroutine
 
 SHAPES = [(40, 60, 3), (50, 30, 3), (1, 2000, 3)]
 
@@ -78,10 +75,3 @@ class Painter(gym.Env[Any, Any]):
             "both": {"picture": picture, "texts": ["a", self.steps]},
             "ansi": f"{self.me}: {self.steps}",
         }[str(mode)]
-
-
-class AsyncPainter(AsCoroutine):
-    """The same as a coroutine environment, which paints at once."""
-
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(partial(Painter, *args, **{**keywords, "seconds": 0.0}))

@@ -21,7 +21,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 import agym
 from agym.testing import Script
 from tests.support.drivers import APIS, FORKED
-from tests.support.envs.painting_envs import AsyncPainter, Painter
+from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of, painted, workers_of
 from tests.support.patience import patience
@@ -66,7 +67,7 @@ def listening(url: str) -> list[int]:
 @each_api
 @pytest.mark.parametrize("setup", SETUPS)
 def test_it_shows_what_environments_render(setup: str, api: str) -> None:
-    kind = AsyncPainter if setup in ("asyncio", "coroutines") else Painter
+    kind: Any = partial(AsyncTally, Painter) if setup in ("asyncio", "coroutines") else Painter
     with viewing(api, painters(3, kind), **SETUPS[setup]) as (_, look):
         about = look.next("about")
         assert (about["num_envs"], about["pictures"]) == (3, True)

@@ -26,15 +26,13 @@ from agym.testing import Script
 from tests.support.drivers import (
     APIS,
     FORKED,
-    SERIAL,
     Setup,
     apart,
     each_api,
     everywhere,
     opened,
 )
-from tests.support.envs.painting_envs import SHAPES, AsyncPainter, Painter
-from tests.support.envs.plain_envs import Tally
+from tests.support.envs.painting_envs import SHAPES, Painter
 from tests.support.equality import same
 from tests.support.insides import backend_of
 from tests.support.patience import patience
@@ -45,9 +43,8 @@ MODES = [
 ]  # fmt: skip
 
 
-def painters(setup: Setup, mode: str, **keywords: Any) -> list[Callable[[], Any]]:
-    made = AsyncPainter if setup.tally is not SERIAL.tally else Painter
-    return [partial(made, i, mode, SHAPES[i % 3], **keywords) for i in range(4)]
+def painters(setup: Setup, mode: str) -> list[Callable[[], Any]]:
+    return [setup.adapt(partial(Painter, i, mode, SHAPES[i % 3])) for i in range(4)]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -194,7 +191,7 @@ def test_a_forked_child_keeps_its_frames() -> None:
 async def test_a_slow_renderer_holds_up_nobody_else(setup: Setup, tmp_path: Path) -> None:
     """The others step and render; what it is to do itself comes behind its picture."""
     script = Script(str(tmp_path))
-    factories = script.factories(3, coroutines=setup.tally is not Tally)
+    factories = script.factories(3, coroutines=setup.coroutines)
     options = {**setup.options, "workers": 3} if setup.name != "asyncio" else setup.options
     async with agym.make_async(factories, **options) as envs:
         await envs.reset()

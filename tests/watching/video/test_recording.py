@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 import agym
 from agym.cli.app import app
-from agym.testing import AsCoroutine
 from agym.watching.video.movie import Movie, check_path
 from agym.watching.video.writer import MAX_WAITING, Writer
 from tests.support.drivers import APIS, FORKED, SERIAL, Setup, attached, everywhere, opened
@@ -38,14 +37,8 @@ class Counter(Painter):
         return self.canvas
 
 
-class AsyncCounter(AsCoroutine):
-    def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(partial(Counter, *args, **keywords))
-
-
 def counters(setup: Setup = SERIAL, count: int = 2) -> list[Any]:
-    kind = Counter if setup.tally is SERIAL.tally else AsyncCounter
-    return [partial(kind, i, shape=SHAPE) for i in range(count)]
+    return [setup.adapt(partial(Counter, i, shape=SHAPE)) for i in range(count)]
 
 
 @pytest.fixture
