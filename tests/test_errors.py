@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import agym
 from tests.support.backends import FORK
-from tests.support.drivers import SETUPS
+from tests.support.drivers import each_setup
 from tests.support.envs.faulty_envs import ABRUPT, EXCEPTIONS, Raises
 from tests.support.envs.plain_envs import Echo, Nested, Tally
 
@@ -64,7 +64,7 @@ def test_errors_survive_a_pickle(error: agym.AgymError) -> None:
 
 @pytest.mark.parametrize("exception", ["plain", "falsy", "stop-iteration"])
 @pytest.mark.parametrize("where", ["make", "reset", "step", "render"])
-@pytest.mark.parametrize("setup", SETUPS)
+@each_setup
 def test_an_error_has_the_exception_and_its_traceback(
     setup: dict[str, Any], where: str, exception: str
 ) -> None:
@@ -84,7 +84,7 @@ def test_an_error_has_the_exception_and_its_traceback(
     assert "_maybe" in "".join(traceback.format_exception(error.__cause__))
 
 
-@pytest.mark.parametrize("setup", SETUPS)
+@each_setup
 def test_a_close_that_raises_hides_no_error_of_the_block(setup: dict[str, Any]) -> None:
     with pytest.raises(agym.EnvError, match="raised in close"):
         agym.make(partial(Raises, "close"), **setup).__exit__(None, None, None)
@@ -116,7 +116,7 @@ def test_nothing_is_left_of_an_interrupted_step() -> None:
         assert [info["seed"] for info in infos] == [None, None]
 
 
-@pytest.mark.parametrize("setup", SETUPS)
+@each_setup
 def test_environments_with_other_spaces(setup: dict[str, Any]) -> None:
     for other in (Nested, partial(Echo, Tally().observation_space, [0], spaces.Discrete(3))):
         with pytest.raises((agym.EnvError, agym.UsageError), match="environment 2"):

@@ -11,13 +11,11 @@ import pytest
 import agym
 from agym.testing import Script
 from tests.support.backends import FORK
-from tests.support.drivers import SETUPS
+from tests.support.drivers import SETUPS, each_setup
 from tests.support.envs.plain_envs import Tally
 
-everywhere = pytest.mark.parametrize("setup", SETUPS)
 
-
-@everywhere
+@each_setup
 async def test_arrays_and_next_step_by_default(setup: dict[str, Any]) -> None:
     async with agym.make_async(partial(Tally, length=1), 2, **setup) as envs:
         await envs.reset()
@@ -28,7 +26,7 @@ async def test_arrays_and_next_step_by_default(setup: dict[str, Any]) -> None:
             envs.set_attr("gravity", [1, 2, 3])
 
 
-@everywhere
+@each_setup
 async def test_environments_that_are_not_open(setup: dict[str, Any]) -> None:
     """Calls are refused; ``await`` opens them, and they may also be dropped or closed."""
     agym.make_async(Tally, 2, **setup)

@@ -13,13 +13,8 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 import agym
-from tests.support.drivers import APIS, FORKED, played
+from tests.support.drivers import APIS, FORKED, each_setup, played
 from tests.support.envs.plain_envs import Tally
-
-SERIAL = {"backend": "serial"}
-each_kind = pytest.mark.parametrize(
-    "setup", [SERIAL, {**FORKED, "workers": 2}], ids=["serial", "process"]
-)
 
 
 class Strict(Tally):
@@ -68,7 +63,7 @@ def test_attributes_of_the_batch_stay_its_own() -> None:
             target.length = 3
 
 
-@each_kind
+@each_setup
 def test_which_refused_and_why(setup: dict[str, Any]) -> None:
     with agym.make([Strict, partial(Strict, True), Strict], **setup) as envs:
         with pytest.raises(AttributeError, match=r"environments 0, 2 .*'extra'.*in the other env"):
@@ -109,7 +104,7 @@ class Counting(agym.AgymVectorEnv):
         return super().step(actions)
 
 
-@each_kind
+@each_setup
 def test_a_gymnasium_vector_environment(setup: dict[str, Any]) -> None:
     with closing(agym.AgymVectorEnv([wrapped] * 3, **setup)) as envs:
         envs.gravity = 1.6

@@ -11,10 +11,10 @@ import pytest
 from gymnasium import spaces
 
 import agym
-from tests.support.drivers import SETUPS
+from tests.support.drivers import each_setup
 from tests.support.envs.plain_envs import Echo, Result, Tally
 
-pytestmark = pytest.mark.parametrize("setup", SETUPS)
+pytestmark = each_setup
 
 
 class ReusesArray(gymnasium.Env[Any, Any]):

@@ -20,12 +20,11 @@ from gymnasium import spaces
 import agym
 from agym.testing.scripted import ManyArguments
 from tests.support.backends import FORK, SERIAL_OR_FORK
+from tests.support.drivers import each_setup
 from tests.support.envs.faulty_envs import Misfit
 from tests.support.envs.plain_envs import Echo, Tally
 
 PROCESS: dict[str, Any] = {"backend": FORK, "workers": 2}
-SETUPS = [PROCESS, {"backend": "serial"}]
-everywhere = pytest.mark.parametrize("setup", SETUPS, ids=["process", "serial"])
 
 # ---------------------------------------------------------------- results that do not fit
 
@@ -54,7 +53,7 @@ MISFITS: list[tuple[spaces.Space[Any], Any, str]] = [
 ]
 
 
-@everywhere
+@each_setup
 def test_an_observation_that_does_not_fit_is_described(setup: dict[str, Any]) -> None:
     for space, wrong, words in MISFITS:
         right = space.sample()
@@ -252,7 +251,7 @@ def test_with_for_async_with() -> None:
     assert not hasattr(envs, "nothing")
 
 
-@everywhere
+@each_setup
 async def test_async_with_for_with(setup: dict[str, Any]) -> None:
     with agym.make(Tally, 2, **setup) as made:
         envs: Any = made
@@ -318,7 +317,7 @@ async def test_run_needs_a_coroutine_and_no_running_loop() -> None:
 # ---------------------------------------------------------------- copies, processes
 
 
-@everywhere
+@each_setup
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_environments_are_not_copied(
     duplicate: Callable[[Any], Any], setup: dict[str, Any]

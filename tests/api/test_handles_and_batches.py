@@ -15,18 +15,14 @@ from gymnasium.utils.env_checker import check_env
 
 import agym
 from tests.support.backends import name_of
-from tests.support.drivers import FORKED, Setup, each_api, everywhere, played
+from tests.support.drivers import FORKED, Setup, each_api, each_setup, everywhere, played
 from tests.support.envs.plain_envs import Nested, Tally
 from tests.support.equality import same
-
-SERIAL: dict[str, Any] = {"backend": "serial"}
-PROCESS: dict[str, Any] = {**FORKED, "workers": 2}
-each_kind = pytest.mark.parametrize("setup", [SERIAL, PROCESS], ids=["serial", "process"])
 
 # ---------------------------------------------------------------- handles
 
 
-@each_kind
+@each_setup
 def test_a_handle_is_a_gymnasium_environment(setup: dict[str, Any]) -> None:
     with agym.make("CartPole-v1", 3, render_mode="rgb_array", **setup) as envs:  # draws nothing
         env = envs[1]
@@ -54,7 +50,7 @@ def test_a_handle_is_a_gymnasium_environment(setup: dict[str, Any]) -> None:
         assert (env.levity, env.gravity, envs[0].gravity) == (1, 1.6, 9.8)
 
 
-@each_kind
+@each_setup
 def test_handles_of_environments_that_differ(setup: dict[str, Any]) -> None:
     """Each has the properties of its environment; handles of the same environment are equal."""
     made = [("CartPole-v1", None), ("CartPole-v1", "rgb_array"), ("CartPole-v0", "rgb_array")] * 2
@@ -71,7 +67,7 @@ def test_handles_of_environments_that_differ(setup: dict[str, Any]) -> None:
         assert envs[2] != others[2]
 
 
-@each_kind
+@each_setup
 def test_a_block_closes_one_environment(setup: dict[str, Any]) -> None:
     with agym.make(Tally, 3, **setup) as envs:
         envs.reset()
@@ -148,7 +144,7 @@ def wrapped(env: Any, name: str) -> Any:
     return env
 
 
-@each_kind
+@each_setup
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_wrappers_give_what_they_give_around_the_environment(
     name: str, setup: dict[str, Any]
@@ -168,7 +164,7 @@ def test_wrappers_give_what_they_give_around_the_environment(
         envs.reset(env_ids=[0, 2])
 
 
-@each_kind
+@each_setup
 def test_wrappers_around_nested_spaces(setup: dict[str, Any]) -> None:
     def keep_position(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         return wrappers.FilterObservation(env, ["position"])
@@ -178,7 +174,7 @@ def test_wrappers_around_nested_spaces(setup: dict[str, Any]) -> None:
             assert same(_play(wrap(envs[i])), _play(wrap(Nested())))
 
 
-@each_kind
+@each_setup
 def test_wrappers_that_render(setup: dict[str, Any]) -> None:
     pytest.importorskip("pygame", reason="the extra `render`")
     with agym.make("CartPole-v1", 2, render_mode="rgb_array", **setup) as envs:
@@ -194,14 +190,14 @@ def test_record_video(tmp_path: Path) -> None:
     pytest.importorskip("pygame", reason="the extra `render`")
     pytest.importorskip("moviepy", reason="RecordVideo needs moviepy")
     pytest.importorskip("tqdm").tqdm.monitor_interval = 0  # no thread that watches progress bars
-    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **PROCESS) as envs:
+    with agym.make("CartPole-v1", 2, render_mode="rgb_array", **FORKED, workers=2) as envs:
         env = wrappers.RecordVideo(envs[1], str(tmp_path / "videos"), disable_logger=True)
         _play(env)
         env.close()
         assert [*(tmp_path / "videos").glob("*.mp4")]
 
 
-@each_kind
+@each_setup
 def test_gymnasium_checks_one(setup: dict[str, Any]) -> None:
     """And finds no more than it finds in the environment itself."""
     with agym.make("CartPole-v1", 2, **setup) as envs:
@@ -248,7 +244,7 @@ def test_batches_tell_backend_workers_and_figures(api: str, setup: Setup) -> Non
         assert group.stats() is after
 
 
-@each_kind
+@each_setup
 @pytest.mark.parametrize("name", ["AgymVectorEnv", "AgymVecEnv"])
 def test_batches_of_other_libraries_tell_it_too(name: str, setup: dict[str, Any]) -> None:
     if name == "AgymVecEnv":

@@ -16,11 +16,11 @@ from gymnasium.vector.utils import batch_space
 
 import agym
 from agym.testing import Script
-from tests.support.drivers import SETUPS
+from tests.support.drivers import each_setup
 from tests.support.envs.plain_envs import Tally
 from tests.support.equality import same
 
-pytestmark = pytest.mark.parametrize("setup", SETUPS)
+pytestmark = each_setup
 
 
 def test_lists_by_default(setup: dict[str, Any]) -> None:

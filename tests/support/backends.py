@@ -16,6 +16,13 @@ FORK = Process(start_method="fork")
 # The same in scripts: format it with a start method.
 PROCESS_CODE = "agym.backends.Process(start_method={!r})"
 
+# Backends of ordinary environments, with two workers where there are workers.
+OF_ENVS: dict[str, dict[str, Any]] = {
+    "serial": {"backend": "serial"},
+    "thread": {"backend": "thread", "workers": 2},
+    "process": {"backend": FORK, "workers": 2},
+}
+
 # For pytest.mark.parametrize("backend", ...).
 SERIAL_OR_FORK = [pytest.param("serial", id="serial"), pytest.param(FORK, id="process")]
 

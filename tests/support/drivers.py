@@ -20,7 +20,7 @@ from tests.support.envs.plain_envs import Tally
 
 APIS = ("sync", "async")
 
-# For pytest.mark.parametrize("setup", SETUPS).
+# Two backends are enough if the backend can't matter.
 SETUPS = [
     pytest.param({"backend": "serial"}, id="serial"),
     pytest.param({"backend": FORK, "workers": 2}, id="process"),
@@ -61,6 +61,7 @@ def _over(setups: list[Setup]) -> Any:
 
 # ``apart``: where environments wait without holding each other up.
 everywhere, apart = _over([SERIAL, *APART]), _over(APART)
+each_setup = pytest.mark.parametrize("setup", SETUPS)
 each_api = pytest.mark.parametrize("api", APIS)
 each_mode = pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 

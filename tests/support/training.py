@@ -11,18 +11,13 @@ import pytest
 from gymnasium import spaces
 
 from agym.testing.random_env import RandomEnv
-from tests.support.backends import FORK
+from tests.support.backends import OF_ENVS
 from tests.support.equality import same_values
 
 # Imports SB3 for all tests here, which are skipped without it.
 vec_envs = pytest.importorskip("stable_baselines3.common.vec_env", reason="the extra `sb3`")
 
-SETUPS: dict[str, dict[str, Any]] = {
-    "serial": {"backend": "serial"},
-    "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": FORK, "workers": 2},
-}
-each_place = pytest.mark.parametrize("options", SETUPS.values(), ids=SETUPS)
+each_place = pytest.mark.parametrize("options", OF_ENVS.values(), ids=OF_ENVS)
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {

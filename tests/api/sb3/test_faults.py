@@ -9,11 +9,12 @@ import pytest
 
 import agym
 from agym.testing import Script
+from tests.support.backends import OF_ENVS
 from tests.support.patience import deadline
-from tests.support.training import SETUPS, each_place
+from tests.support.training import each_place
 from tests.support.worlds import ctrl_c
 
-FORKED = SETUPS["process"]
+FORKED = OF_ENVS["process"]
 DEADLINE = {"wait": {"timeout": deadline(0.3)}}
 
 
@@ -56,7 +57,7 @@ def test_methods_and_constructors_that_raise(options: dict[str, Any], script: Sc
 @pytest.mark.parametrize(
     ("options", "act", "kind"),
     [
-        *((options, "raise", "raised") for options in SETUPS.values()),
+        *((options, "raise", "raised") for options in OF_ENVS.values()),
         *((FORKED, act, "died") for act in ("exit", "kill")),
         (FORKED, "wait", "timeout"),
     ],

@@ -12,8 +12,9 @@ from gymnasium import spaces
 import agym
 from agym.testing.random_env import RandomEnv
 from benchmarks.soak.probes import ChaoticEnv, CounterEnv
+from tests.support.backends import OF_ENVS
 from tests.support.equality import same_values
-from tests.support.training import OBSERVATIONS, SETUPS, each_place, vec_envs
+from tests.support.training import OBSERVATIONS, each_place, vec_envs
 
 sb3 = pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
 torch = pytest.importorskip("torch")
@@ -44,7 +45,7 @@ def test_ppo_learns_what_it_learns_over_dummy(options: dict[str, Any]) -> None:
 
 def test_dict_observations_and_an_off_policy_algorithm() -> None:
     functions = [partial(RandomEnv, OBSERVATIONS["dict"], spaces.Box(-1, 1, (2,)))] * 3
-    vec_env = vec_envs.VecMonitor(agym.sb3.AgymVecEnv(functions, **SETUPS["process"]))
+    vec_env = vec_envs.VecMonitor(agym.sb3.AgymVecEnv(functions, **OF_ENVS["process"]))
     model = sb3.SAC("MultiInputPolicy", vec_env, learning_starts=10, buffer_size=500, **CPU)
     model.learn(60)
     assert model.replay_buffer.dones[: model.replay_buffer.pos].any()
@@ -55,7 +56,7 @@ def test_dict_observations_and_an_off_policy_algorithm() -> None:
 def test_bits_are_learned_also_over_faults(fault: float) -> None:
     """SB3 bootstraps from a row that a fault has cut off, as from one of a time limit."""
     functions = [partial(RandomEnv, OBSERVATIONS["box"], spaces.MultiBinary(3))] * 4
-    vec_env = agym.sb3.AgymVecEnv(functions, on_fault="restart", **SETUPS["process"])
+    vec_env = agym.sb3.AgymVecEnv(functions, on_fault="restart", **OF_ENVS["process"])
     with agym.chaos(vec_env.runner, error=fault, seed=0) as chaos:
         sb3.PPO("MlpPolicy", vec_env, n_steps=32, n_epochs=1, **CPU).learn(256)
     assert (chaos.injected["error"] > 0) is (fault > 0)

@@ -12,15 +12,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import agym
-from tests.support.backends import FORK
+from tests.support.backends import OF_ENVS
 from tests.support.envs.plain_envs import Letters, Nested, Tally
 from tests.support.equality import same_array, same_values
 
-BACKENDS: dict[str, dict[str, Any]] = {
-    "serial": {"backend": "serial"},
-    "thread": {"backend": "thread", "workers": 2},
-    "process": {"backend": FORK, "workers": 2},
-}
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP]
 STEPS = 150
 
@@ -124,14 +119,14 @@ def both(
 ) -> Iterator[tuple[Any, Any]]:
     """Open agym's and Gymnasium's vector environment."""
     theirs = SyncVectorEnv(factories, autoreset_mode=mode)
-    ours = agym.AgymVectorEnv(factories, autoreset_mode=mode, **BACKENDS[backend])
+    ours = agym.AgymVectorEnv(factories, autoreset_mode=mode, **OF_ENVS[backend])
     with closing(ours), closing(theirs):
         yield ours, theirs
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("name", FACTORIES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", OF_ENVS)
 def test_results_are_gymnasiums(backend: str, name: str, mode: AutoresetMode) -> None:
     """Whether a step is one call or two halves."""
     if name in ("MiniGrid", "BabyAI"):
@@ -158,7 +153,7 @@ def test_results_are_gymnasiums(backend: str, name: str, mode: AutoresetMode) ->
         assert sum((other[2] | other[3]).sum() for _, other in results if len(other) > 2)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", OF_ENVS)
 def test_a_mask_resets_some(backend: str) -> None:
     with both([lake] * 5, backend, AutoresetMode.DISABLED) as (ours, theirs):
         assert_same(ours.reset(seed=3), theirs.reset(seed=3))
