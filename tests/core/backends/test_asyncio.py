@@ -17,7 +17,7 @@ from tests.support.backends import FORK, with_own
 from tests.support.drivers import APIS, opened
 from tests.support.envs.coroutine_envs import AsyncTally, CancelsItself, Gives, Parrot
 from tests.support.envs.costly_envs import Recorded
-from tests.support.envs.faulty_envs import AsyncRaises
+from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.plain_envs import Result, Tally
 from tests.support.equality import same
 from tests.support.patience import deadline, patience
@@ -151,7 +151,7 @@ async def test_each_environment_stays_on_one_loop() -> None:
 @pytest.mark.parametrize(
     ("env", "error"),
     [
-        (partial(AsyncRaises, "step", "abrupt"), "Abrupt"),
+        (partial(AsyncTally, Raises, "step", "abrupt"), "Abrupt"),
         *((env, "CancelledError") for env in (Gives, CancelsItself)),
     ],
 )

@@ -18,9 +18,9 @@ from agym.core.protocol.messages.operations import CLOSE
 from agym.testing import RandomEnv, Script, World
 from agym.testing.worlds import Api
 from tests.support.drivers import APIS
-from tests.support.envs.faulty_envs import AsyncRaises, Raises
 from tests.support.insides import workers_of
 from tests.support.patience import deadline, patience
+from tests.support.worlds import ASYNCIO, THREAD
 
 
 @pytest.mark.parametrize("workers", [None, 2])
@@ -101,7 +101,6 @@ def test_an_error_of_close_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> Non
         put(self, port, item)
 
     monkeypatch.setattr(Outbox, "put", slow_put)
-    for backend, env in (("thread", Raises), ("asyncio", AsyncRaises)):
-        envs = agym.make(partial(env, "close"), 1, backend=backend)
-        with pytest.raises(agym.EnvError, match="raised in close"):
-            envs.close()
+    for world in (THREAD, ASYNCIO):
+        with pytest.raises(agym.EnvError, match="raised in close"), world.open(1) as envs:
+            envs.script.set(0, "close", "raise")

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from agym.testing.scripted import EXCEPTIONS as SCRIPTED
-from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.plain_envs import Result, Tally
 
 
@@ -138,10 +137,3 @@ class Babbles(Tally):
                 if struct.unpack("3i", peer)[0] != os.getpid():
                     channel.sendall(self._data)
                     return
-
-
-class AsyncRaises(AsyncTally):
-    """The coroutine environment that fails as :class:`Raises` does."""
-
-    def __init__(self, where: str, exception: str = "plain", length: int = 1000) -> None:
-        super().__init__(Raises, where, exception, length)
