@@ -1,4 +1,4 @@
-"""Environments that compute, wait, are dear to construct, or write down what is done to them."""
+"""Environments that compute, wait, or write down what is done to them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,9 @@ def compute(seconds: float) -> None:
 
 
 class Costly(Counted):
-    """Takes its time to be constructed and stepped, and disturbs everybody's random numbers."""
+    """Takes its time to be stepped, and disturbs everybody's random numbers."""
 
-    def __init__(
-        self, path: str, make: float = 0.0, computes: float = 0.0, sleeps: float = 0.0
-    ) -> None:
-        time.sleep(make)
+    def __init__(self, path: str, computes: float = 0.0, sleeps: float = 0.0) -> None:
         super().__init__(path)
         self._computes = computes
         self._sleeps = sleeps

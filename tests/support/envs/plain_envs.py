@@ -21,13 +21,12 @@ class Tally(gym.Env[Any, Any]):
     Rewards tell episodes and steps apart, and infos tell what the reset was given.
     """
 
-    def __init__(self, length: int = 3, truncates: bool = False, gravity: float = 9.8) -> None:
+    def __init__(self, length: int = 3, gravity: float = 9.8) -> None:
         self.observation_space = spaces.Box(-1, 1000, (3,), np.float64)
         self.action_space = spaces.Discrete(10)
         self.metadata = {"render_modes": ["ansi"], "render_fps": 7}
         self.render_mode = "ansi"
         self.length = length
-        self.truncates = truncates
         self.gravity = gravity
         self.episode = self.now = 0
         self.state = np.arange(3)
@@ -43,13 +42,9 @@ class Tally(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Result:
         self.now += 1
-        done = self.now >= self.length
         info = {"now": self.now, "action": int(action)}
         reward = self.episode + self.now / 16
-        return self._observe(action), reward, done and not self.truncates, self._cut(done), info
-
-    def _cut(self, done: bool) -> bool:
-        return done and self.truncates
+        return self._observe(action), reward, self.now >= self.length, False, info
 
     def _observe(self, action: Any) -> Any:
         return np.array([self.episode, self.now, action], np.float64)
