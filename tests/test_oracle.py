@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
+from gymnasium.wrappers.vector import DictInfoToList
 
 from tests.support.backends import FORK
 from tests.support.drivers import each_api, opened
 from tests.support.envs.plain_envs import Nested
-from tests.support.envs.vector_envs import infos_of
 from tests.support.equality import same, same_array, same_values
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -88,7 +88,7 @@ def assert_same(ours: Any, theirs: Any, lists_of: gymnasium.Space[Any] | None) -
         pairs = zip(observations, iterate(lists_of, expected), strict=True)
         assert all(same_values(*pair) for pair in pairs)
         assert same(columns, [column.tolist() for column in expected_columns])
-    for info, expected_info in zip(infos, infos_of(expected_infos, len(infos)), strict=True):
+    for info, expected_info in zip(infos, expected_infos, strict=True):
         assert_same_info(info, expected_info)
 
 
@@ -97,8 +97,9 @@ def run(name: str, n: int, mode: str, api: str, **options: Any) -> None:
     factory = factory_of(name)
     output = "list" if api == "sync" else "array"
     ends = 0
+    theirs = DictInfoToList(SyncVectorEnv([factory] * n, autoreset_mode=MODES[mode]))
     with (
-        closing(SyncVectorEnv([factory] * n, autoreset_mode=MODES[mode])) as theirs,
+        closing(theirs),
         opened(api, factory, n, autoreset=mode, output=output, **options) as ours,
     ):
         lists_of = theirs.observation_space if output == "list" else None

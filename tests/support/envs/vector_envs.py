@@ -1,4 +1,4 @@
-"""Vector environments for the tests, and what a plain one gives in agym's form."""
+"""Vector environments for the tests."""
 
 from __future__ import annotations
 
@@ -117,17 +117,3 @@ class Tally(VectorEnv[Any, Any, Any]):
     def close(self, **_: Any) -> None:
         self.trap.closed += 1
         self.trap.spring("close")
-
-
-def infos_of(info: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """An info per environment, as Gymnasium's ``DictInfoToList`` reads the masks."""
-    told: list[dict[str, Any]] = [{} for _ in range(count)]
-    for key, value in info.items():
-        if key.startswith("_"):
-            continue
-        each = infos_of(value, count) if isinstance(value, dict) else list(value)
-        has = info.get(f"_{key}", np.ones(count, bool))
-        for i in range(count):
-            if has[i]:
-                told[i][key] = each[i]
-    return told

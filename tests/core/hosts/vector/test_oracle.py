@@ -11,6 +11,7 @@ import pytest
 from gymnasium import Space, spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import DictInfoToList
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from agym.testing import any_spaces, assert_same
 from agym.testing.random_env import RandomEnv
 from tests.support.core_selection import examples
 from tests.support.drivers import each_api, played
-from tests.support.envs.vector_envs import Tally, infos_of
+from tests.support.envs.vector_envs import Tally
 
 NUM_ENVS = 5
 
@@ -32,16 +33,14 @@ def cartpoles(num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_
 
 def compare(api: str, env: Any, make: Any, steps: int, **options: Any) -> int:
     """Play both; return how many episodes ended."""
-    ended, plain = 0, make(NUM_ENVS)
+    ended, plain = 0, DictInfoToList(make(NUM_ENVS))
     with played(api, env, NUM_ENVS, backend="vector", **options) as envs:
         rng = np.random.default_rng(3)
-        observations, info = plain.reset(seed=11)
-        assert_same(tuple(envs.reset(seed=11)), (observations, infos_of(info, NUM_ENVS)))
+        assert_same(tuple(envs.reset(seed=11)), plain.reset(seed=11))
         for _ in range(steps):
             actions = rng.integers(envs.single_action_space.n, size=NUM_ENVS)
-            *columns, info = plain.step(actions)
+            *columns, infos = plain.step(actions)
             columns[1] = columns[1].astype(np.float64)  # rewards
-            infos = infos_of(info, NUM_ENVS)
             for one in infos:
                 one.setdefault("final_info", {}) if "final_obs" in one else None
             assert_same(tuple(envs.step(actions)), (*columns, infos))
