@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ class Telling(gym.Env[Any, Any]):
             array.fill(77)
         info = self.script[self.said % len(self.script)]
         self.said += 1
-        self._given = copied(info)
+        self._given = copy.deepcopy(info)
         return self._given
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> Any:
@@ -53,12 +54,6 @@ class Telling(gym.Env[Any, Any]):
             raise ValueError("boom")
         self.now += 1
         return np.zeros(2, np.float32), 1.0, self.now >= self.length, False, self._say()
-
-
-def copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: copied(part) for key, part in value.items()}
-    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def arrays_in(value: Any) -> Iterator[np.ndarray[Any, Any]]:
