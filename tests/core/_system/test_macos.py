@@ -34,8 +34,8 @@ PROCESSES = """
 
     logging.getLogger("agym").setLevel("ERROR")
     backend = agym.backends.Process(start_method=METHOD)
-    for name in ("a_run_equals_that_of_serial", "infos_equal_those_of_serial",
-                 "deaths_of_all_workers_are_one_group", "a_replaced_environment_goes_on"):
+    for name in ("a_run_equals_that_of_serial", "deaths_of_all_workers_are_one_group",
+                 "a_replaced_environment_goes_on"):
         LAWS[name].check(World(backend, "sync", "next_step", workers=2))
     with agym.make(Mapped, 2, backend=backend, workers=2) as envs:
         envs.reset()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 # The laws that depend on what runs the environments; an actor takes a second to start.
 ABOUT_HOSTS = (
     "batches_of_any_spaces_equal_those_of_serial",
-    "infos_equal_those_of_serial",
+    "a_run_equals_that_of_serial",
     "sent_steps_are_received_once",
     "operations_of_one_environment_keep_their_order",
     "who_waits_keeps_nobody_from_being_received",
@@ -23,7 +23,6 @@ ABOUT_HOSTS = (
 )
 # The laws that depend on how workers live and die, and on how their results travel.
 ABOUT_WORKERS = (
-    "a_run_equals_that_of_serial",
     "returned_batches_never_change",
     "views_are_valid_until_the_next_but_one_batch",
     "values_without_a_fixed_size_come_as_they_are",
@@ -37,18 +36,10 @@ ABOUT_WORKERS = (
     "an_episode_that_had_ended_is_over_when_it_is_restored",
     "results_are_received_in_the_order_in_which_they_finished",
     "failures_are_received_once",
-    "a_worker_death_is_received_once",
-    "a_worker_death_is_raised_by_steps_and_receipts",
     "a_cancelled_wait_does_not_cancel_the_step",
-    "the_event_loop_runs_while_environments_step",
-    "a_dead_worker_is_reported_with_its_environments",
-    "a_worker_that_dies_while_idle_is_reported",
-    "deaths_of_all_workers_are_one_group",
-    "a_failed_restart_may_be_repeated",
+    "a_step_in_flight_is_refused_to_others",
     "a_missed_deadline_names_its_environment",
     "a_constructor_that_raises_is_reported",
-    "a_worker_that_dies_in_a_constructor_is_reported",
-    "a_worker_that_dies_in_a_constructor_is_replaced",
     "closing_closes_each_environment",
     "closing_ends_all_that_waits",
     "one_environment_can_be_closed",
@@ -56,8 +47,6 @@ ABOUT_WORKERS = (
     "a_replaced_environment_goes_on",
     "a_retry_repeats_the_episode",
     "all_environments_may_fail_at_once",
-    "a_replay_leaves_episodes_ended_that_had_ended",
-    "a_replayed_episode_has_the_statistics_of_all_its_steps",
 )
 
 
