@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -81,6 +83,22 @@ def rows(batch: Any) -> list[list[float]]:
 def steps_of(envs: Any) -> Sequence[int]:
     """Return the number of steps of each environment's episode."""
     return [int(frame.split(":")[1]) for frame in envs.render()]
+
+
+async def result_of(awaitable: Any) -> Any:
+    """Await something; as a coroutine, it can be a task."""
+    return await awaitable
+
+
+async def await_for(awaitable: Any, turns: int) -> Any:
+    """Await something for some turns of the event loop; return ``None`` if that was too short."""
+    task = asyncio.ensure_future(result_of(awaitable))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await task
+    return None
 
 
 def calls_of(envs: Any) -> list[Callable[[], Any]]:

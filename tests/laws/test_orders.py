@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 import agym
 from agym.testing import World
+from agym.testing.law import await_for, result_of
 from tests.support.backends import FORK
 from tests.support.core_selection import examples
 
@@ -220,22 +221,6 @@ class Orders(RuleBasedStateMachine):
 
 
 BUSY = object()
-
-
-async def result_of(awaitable: Any) -> Any:
-    return await awaitable
-
-
-async def await_for(awaitable: Any, turns: int) -> Any:
-    """Await something for so many turns of the loop; return ``None`` if it takes longer."""
-
-    task = asyncio.ensure_future(result_of(awaitable))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        return await task
-    return None
 
 
 WORLDS = [

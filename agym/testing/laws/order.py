@@ -12,7 +12,7 @@ import gymnasium.error
 import pytest
 
 from agym.errors import AgymErrorGroup, BusyError
-from agym.testing.law import law, rows, steps_of
+from agym.testing.law import await_for, law, result_of, rows, steps_of
 from agym.testing.worlds import World
 
 
@@ -81,7 +81,10 @@ def a_second_step_in_flight_is_refused(world: World) -> None:
 
 @law("async", "concurrent")
 def a_step_in_flight_is_refused_to_others(world: World) -> None:
-    """A step of a handle and a step of all exclude each other; an earlier call frees neither."""
+    """A step of a handle and a step of all exclude each other; an earlier call frees neither.
+
+    During the step, other tasks run, and other environments' steps finish.
+    """
     with world.with_options(workers=3).open(3, length=9) as envs:
         envs.reset()
         envs.script.set(1, "step", "wait")
@@ -125,21 +128,6 @@ def a_task_may_play_each_environment(world: World) -> None:
             assert seen == [[k + 1, i] for k in range(lengths[i])]
 
 
-async def _await_for(turns: int, awaitable: Any) -> Any:
-    """Await something for some turns of the event loop; return ``None`` if that was too short."""
-
-    async def wait() -> Any:
-        return await awaitable
-
-    task = asyncio.ensure_future(wait())
-    for _ in range(1 + turns):
-        await asyncio.sleep(0)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        return await task
-    return None
-
-
 @law("async", "single")
 def a_cancelled_wait_does_not_cancel_the_step(world: World) -> None:
     """Whenever it is cancelled, the result is dropped, and never returned by a later call."""
@@ -151,7 +139,7 @@ def a_cancelled_wait_does_not_cancel_the_step(world: World) -> None:
 
             async def run(envs: Any, turns: int = turns) -> None:
                 step = envs.step([5, 5]) if turns % 2 else envs[0].step(5)
-                await _await_for(turns, step)
+                await await_for(step, 1 + turns)
 
             envs.run(run(envs.envs))
             if "concurrent" in world.has:
@@ -174,8 +162,8 @@ def a_cancelled_receipt_loses_nothing(world: World) -> None:
 
             async def run(envs: Any, turns: int = turns) -> list[Any]:
                 batches = [
-                    await _await_for(turns, envs.recv(min_envs=2, max_envs=2)),
-                    await _await_for(turns, anext(envs.as_completed(max_envs=1), None)),
+                    await await_for(envs.recv(min_envs=2, max_envs=2), 1 + turns),
+                    await await_for(anext(envs.as_completed(max_envs=1), None), 1 + turns),
                 ]
                 return [row for batch in batches if batch is not None for row in rows(batch)]
 
@@ -188,30 +176,10 @@ def a_cancelled_receipt_loses_nothing(world: World) -> None:
 
 
 @law("async", "concurrent")
-def the_event_loop_runs_while_environments_step(world: World) -> None:
-    """During a step, other tasks run, and other environments' steps finish."""
-    with world.with_options(workers=2).open(2, length=9) as envs:
-        envs.reset()
-        envs.script.set(0, "step", "wait")
-
-        async def run(player: Any) -> None:
-            waiting = player.envs[0].step(5)
-            other = await player.envs[1].step(6)
-            assert other[0][3] == 6
-            await asyncio.to_thread(player.script.open, 0)
-            assert (await waiting)[0][3] == 5
-
-        envs.run(run(envs))
-
-
-@law("async", "concurrent")
 def an_operation_may_be_awaited_in_any_way(world: World) -> None:
     """It runs without an await; it may be awaited late, repeatedly, by many tasks, with limits."""
     with world.with_options(workers=3).open(3, length=99) as envs:
         envs.reset()
-
-        async def wait(pending: Any) -> Any:
-            return await pending
 
         async def run(player: Any) -> None:
             envs, script = player.envs, player.script
@@ -224,8 +192,8 @@ def an_operation_may_be_awaited_in_any_way(world: World) -> None:
                     async with asyncio.timeout(0.001):
                         await pending
             tasks = [asyncio.create_task(pending) for _ in range(2)]
-            tasks += [asyncio.create_task(wait(pending)), asyncio.ensure_future(pending)]
-            cancelled = asyncio.create_task(wait(pending))
+            tasks += [asyncio.create_task(result_of(pending)), asyncio.ensure_future(pending)]
+            cancelled = asyncio.create_task(result_of(pending))
             await asyncio.sleep(0)
             cancelled.cancel()
             assert not pending.done()
