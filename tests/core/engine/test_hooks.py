@@ -1,14 +1,15 @@
-"""All tools that follow environments are hooks, which are gone once the tool has ended."""
+"""Hooks: what they see, and that nothing is left of one that is removed.
+
+That all tools remove theirs is in ``tests/watching/test_attaching.py``.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,51 +30,15 @@ from tests.support.viewers import looking, until
 PROCESS: dict[str, Any] = {"backend": FORK, "workers": 2}
 
 
-@contextmanager
-def throttle(envs: agym.Envs, folder: Path) -> Iterator[None]:
+def test_a_page_in_use_leaves_no_hook() -> None:
     pytest.importorskip("starlette", reason="the extra `watch`")
-    with agym.watch(envs) as page:
-        page.limit_speed(10**6)
-        yield
-
-
-@contextmanager
-def live_page(envs: agym.Envs, folder: Path) -> Iterator[None]:
-    pytest.importorskip("starlette", reason="the extra `watch`")
-    with agym.watch(envs) as page, looking(page.url) as look:
-        look.next("about")
-        yield
-
-
-def recording(envs: agym.Envs, folder: Path) -> Any:
-    pytest.importorskip("PIL", reason="the extra `video`")
-    return agym.record(envs, folder / "run.gif")
-
-
-def tensorboard(envs: agym.Envs, folder: Path) -> Any:
-    return agym.tensorboard(envs, SimpleNamespace(add_scalar=lambda *_: None))
-
-
-TOOLS: dict[str, tuple[type, Callable[[agym.Envs, Path], AbstractContextManager[Any]]]] = {
-    "throttle": (Throttle, throttle),
-    "trace": (agym.Trace, lambda envs, folder: agym.trace(envs, folder / "run.json")),
-    "recording": (agym.Recording, recording),
-    "live page": (Camera, live_page),
-    "chaos": (agym.Chaos, lambda envs, _: agym.chaos(envs, error=0.1)),
-    "tensorboard": (agym.TensorBoard, tensorboard),
-}
-
-
-@pytest.mark.parametrize("name", TOOLS)
-def test_every_tool_is_a_hook_and_leaves_none(name: str, tmp_path: Path) -> None:
-    kind, begin = TOOLS[name]
-    with agym.make([Painter] * 2, backend="serial", on_fault="restart") as envs:
+    with agym.make([Painter] * 2, backend="serial") as envs:
         envs.reset()
         hooks = engine_of(envs).hooks
-        assert not hooks.all
-        with begin(envs, tmp_path):
-            until(lambda: any(isinstance(hook, kind) for hook in hooks.all))
-            assert all(isinstance(hook, Hook) for hook in hooks.all)
+        with agym.watch(envs) as page, looking(page.url) as look:
+            page.limit_speed(10**6)
+            look.next("about")
+            until(lambda: {Throttle, Camera} <= {*map(type, hooks.all)})
             envs.step([0, 0])
         assert not hooks.all
         envs.step([0, 0])
