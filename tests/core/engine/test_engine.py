@@ -45,19 +45,16 @@ class FakeBackend(Pool):
     ended = False
     pids = (None,)
 
-    def __init__(self, num_envs: int, description: Description | None = None) -> None:
-        super().__init__(BackendOptions([never] * num_envs, AutoresetMode.NEXT_STEP), SerialPort)
-        self.num_envs = num_envs
+    def __init__(self) -> None:
+        super().__init__(BackendOptions([never] * 4, AutoresetMode.NEXT_STEP), SerialPort)
         self.operations: list[Operation] = []
         self.outcomes: list[Completion] = []
         self.forces: list[Force] = []
-        self.ended = False
         self.table: SlotTable
-        self.description = description or Description(SPACE, spaces.Discrete(3), {}, None, None)
 
     def start(self) -> None:
-        payload = Payload(values={0: self.description})
-        self.outcomes.append(Completion(OPEN, 0, self.num_envs, payload))
+        description = Description(SPACE, spaces.Discrete(3), {}, None, None)
+        self.outcomes.append(Completion(OPEN, 0, 4, Payload(values={0: description})))
 
     def attach(self, table: SlotTable) -> None:
         self.table = table
@@ -75,7 +72,7 @@ class FakeBackend(Pool):
     def release(self) -> None:
         """There is nothing to release."""
 
-    def end(self, index: int = 0, *, fill: float = 0.0, payload: Payload | None = None) -> None:
+    def end(self, index: int = 0, *, fill: float = 0.0) -> None:
         """Let the operation at ``index`` end, its rows filled with a number."""
         operation = self.operations.pop(index)
         message = operation.message
@@ -83,18 +80,13 @@ class FakeBackend(Pool):
             rows = slice(operation.start, operation.stop)
             self.table.planes[message.plane].observations[0][rows] = fill
             self.table.planes[message.plane].rewards[rows] = fill
-        self.outcomes.append(Completion(*operation.span, payload))
+        self.outcomes.append(Completion(*operation.span, None))
 
 
-def opened(num_envs: int = 4, **options: Any) -> tuple[Engine, FakeBackend]:
-    backend = FakeBackend(num_envs)
+def ready(**options: Any) -> tuple[Engine, FakeBackend]:
+    backend = FakeBackend()
     engine = Engine(backend, **options)
     assert engine.life.open().done
-    return engine, backend
-
-
-def ready(num_envs: int = 4, **options: Any) -> tuple[Engine, FakeBackend]:
-    engine, backend = opened(num_envs, **options)
     engine.reset()
     backend.end()
     engine.poll()
