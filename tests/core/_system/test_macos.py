@@ -91,8 +91,8 @@ TESTS = """
         hidden(name)
     os.environ.pop("AGYM_NO_SKIPS", None)  # what is skipped here runs on Linux
     files = ["protocol/test_memory.py", "backends/process/test_process.py", "_system/test_cpus.py",
-             "backends/process/test_cores.py", "engine/faults/test_side_effects.py"]
-    expression = "memory or descriptor or constructed_once or dies or affinity or returns_to"
+             "backends/process/test_cores.py"]
+    expression = "memory or constructed_once or affinity"
     sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "core", "-k", expression,
                           "--rootdir={root}", *(f"{root}/tests/core/{file}" for file in files)]))
 """

@@ -7,8 +7,8 @@ import gc
 import os
 import signal
 import sys
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -70,18 +70,13 @@ def test_each_environment_is_constructed_once_and_never_here(api: str, tmp_path:
 
 
 def test_workers_start_from_any_thread() -> None:
-    results: list[Any] = []
-
-    def play() -> None:
+    def play(_: int) -> Any:
         with agym.make(Tally, 2, backend=FORK, workers=1) as envs:
             envs.reset()
-            results.append(envs.step([1, 2]).infos)
+            return envs.step([1, 2]).infos
 
-    threads = [threading.Thread(target=play) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        results = [*pool.map(play, range(2))]
     assert results == [[{"now": 1, "action": 1}, {"now": 1, "action": 2}]] * 2
 
 
@@ -94,21 +89,17 @@ def test_a_runner_that_is_forgotten_ends_its_workers(tmp_path: Path) -> None:
     assert log.read_text().count("closed") == 2
 
 
-def test_arguments_and_answers_of_any_size() -> None:
+async def test_arguments_and_answers_of_any_size() -> None:
     """Far more than a socket buffers, in both directions at once; answers can be written to."""
-
-    async def main() -> None:
-        async with agym.make_async(Probe, 2, backend=FORK, workers=2) as envs:
-            for size in (10, 3_000_000):
-                big = np.arange(size, dtype=np.uint8)
-                for k, answers in enumerate(
-                    await asyncio.gather(*[envs.call("echo", big + k) for k in range(4)])
-                ):
-                    for answer in answers:
-                        assert np.array_equal(answer, big + k)
-                        answer[:] = 7  # it is the only one that changes
-
-    asyncio.run(main())
+    async with agym.make_async(Probe, 2, backend=FORK, workers=2) as envs:
+        for size in (10, 3_000_000):
+            big = np.arange(size, dtype=np.uint8)
+            for k, answers in enumerate(
+                await asyncio.gather(*[envs.call("echo", big + k) for k in range(4)])
+            ):
+                for answer in answers:
+                    assert np.array_equal(answer, big + k)
+                    answer[:] = 7  # it is the only one that changes
 
 
 def test_values_of_classes_that_only_the_caller_knows() -> None:

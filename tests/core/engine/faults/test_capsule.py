@@ -94,15 +94,11 @@ def test_it_is_small_and_private_and_alone(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what cannot be pickled
 
 
-def lock() -> Any:
-    return threading.Lock()
-
-
 @pytest.mark.parametrize(
     ("change", "lacks"),
     [
-        ({"factory": partial(Tally, lock())}, "factory"),
-        ({"actions": [1, lock()]}, "actions"),
+        ({"factory": partial(Tally, threading.Lock())}, "factory"),
+        ({"actions": [1, threading.Lock()]}, "actions"),
         ({"actions": [Hostile()]}, "actions"),
         ({"action": Unpicklable("no")}, "action"),
         ({"options": {"a": Hostile()}}, "options"),

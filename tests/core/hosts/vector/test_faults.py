@@ -160,18 +160,15 @@ def test_chaos_hits_all_environments_of_a_program(traps: Traps) -> None:
         assert np.sum(faults) >= chaos.injected["error"] > 0
 
 
-def test_the_loop_turns_while_it_steps() -> None:
-    async def main() -> None:
-        trap = Trap(gate=threading.Event())
-        async with agym.make_async(partial(Tally, trap=trap), 4, backend="vector") as envs:
-            await envs.reset()
-            pending = envs.step([0] * 4)
-            for _ in range(100):
-                await asyncio.sleep(0)
-            assert not pending.done()
-            assert trap.gate is not None
-            trap.gate.set()
-            assert (await pending).observations[:, 1].tolist() == [1] * 4
-            assert threading.get_ident() not in trap.threads
-
-    asyncio.run(main())
+async def test_the_loop_turns_while_it_steps() -> None:
+    gate = threading.Event()
+    trap = Trap(gate=gate)
+    async with agym.make_async(partial(Tally, trap=trap), 4, backend="vector") as envs:
+        await envs.reset()
+        pending = envs.step([0] * 4)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not pending.done()
+        gate.set()
+        assert (await pending).observations[:, 1].tolist() == [1] * 4
+        assert threading.get_ident() not in trap.threads
