@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -66,17 +67,24 @@ def an_environment_that_raises_in_close_is_reported(world: World) -> None:
             assert envs.script.closed() == [0, 2]
 
 
+@contextmanager
+def made(world: World, env_ids: Sequence[int], act: str, *, always: bool = False) -> Iterator[Any]:
+    """Open four environments, some of which perform an act in their constructors."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Script(folder)
+        for i in env_ids:
+            script.set(i, "make", act, always=always)
+        factories = script.factories(4, coroutines=world.kind == "coroutine")
+        with world.open_envs(factories) as envs:
+            yield envs
+
+
 @law("single")
 def a_constructor_that_raises_is_reported(world: World) -> None:
     """The error names the environments; no worker stays alive."""
     for act in ACTS:
-        with tempfile.TemporaryDirectory() as folder:
-            script = Script(folder)
-            for i in (1, 2):
-                script.set(i, "make", act)
-            factories = script.factories(4, coroutines=world.kind == "coroutine")
-            with pytest.raises((EnvError, AgymErrorGroup)) as caught, world.open_envs(factories):
-                pass
+        with pytest.raises((EnvError, AgymErrorGroup)) as caught, made(world, [1, 2], act):
+            pass
         errors = getattr(caught.value, "exceptions", [caught.value])
         assert [(error.env_id, error.operation) for error in errors] in (
             [(1, "make")],
@@ -88,15 +96,8 @@ def a_constructor_that_raises_is_reported(world: World) -> None:
 def a_worker_that_dies_in_a_constructor_is_reported(world: World) -> None:
     """The error names the worker's environments and how the worker ended."""
     for act in ("kill", "exit"):
-        with tempfile.TemporaryDirectory() as folder:
-            script = Script(folder)
-            script.set(2, "make", act)
-            factories = script.factories(4, coroutines=world.kind == "coroutine")
-            with (
-                pytest.raises(WorkerDied) as caught,
-                world.with_options(workers=2).open_envs(factories),
-            ):
-                pass
+        with pytest.raises(WorkerDied) as caught, made(world.with_options(workers=2), [2], act):
+            pass
         assert (caught.value.env_ids, caught.value.exitcode) == ((2, 3), DEATHS[act])
         assert set(caught.value.operations.values()) == {"make"}
 
@@ -104,22 +105,15 @@ def a_worker_that_dies_in_a_constructor_is_reported(world: World) -> None:
 @law("processes")
 def a_worker_that_dies_in_a_constructor_is_replaced(world: World) -> None:
     """With ``on_fault``, it is started again, up to ``max_restarts`` times."""
-    for always in (False, True):
-        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            script = Script(folder)
-            script.set(2, "make", "exit", always=always)
-            factories = script.factories(4, coroutines=world.kind == "coroutine")
-            policy = FaultPolicy("restart", max_restarts=2)
-            opened = world.with_options(workers=2, on_fault=policy).open_envs(factories)
-            if always:
-                with pytest.raises(CrashLoopError) as caught:
-                    stack.enter_context(opened)
-                assert [fault.operation for fault in caught.value.faults] == ["make"] * 3
-                continue
-            envs = stack.enter_context(opened)
-            envs.reset()
-            assert envs.step([0] * 4).observations[:, 2].tolist() == [1] * 4
-            assert [worker.restarts for worker in envs.stats().workers] == [0, 1]
+    policy = FaultPolicy("restart", max_restarts=2)
+    restarting = world.with_options(workers=2, on_fault=policy)
+    with made(restarting, [2], "exit") as envs:
+        envs.reset()
+        assert envs.step([0] * 4).observations[:, 2].tolist() == [1] * 4
+        assert [worker.restarts for worker in envs.stats().workers] == [0, 1]
+    with pytest.raises(CrashLoopError) as caught, made(restarting, [2], "exit", always=True):
+        pass
+    assert [fault.operation for fault in caught.value.faults] == ["make"] * 3
 
 
 @law("single")
