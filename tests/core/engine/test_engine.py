@@ -69,9 +69,6 @@ class FakeBackend(Pool):
     def close(self, force: Force = Force.NONE) -> None:
         self.forces.append(force)
 
-    def release(self) -> None:
-        """There is nothing to release."""
-
     def end(self, index: int = 0, *, fill: float = 0.0) -> None:
         """Let the operation at ``index`` end, its rows filled with a number."""
         operation = self.operations.pop(index)

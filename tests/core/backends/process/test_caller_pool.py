@@ -24,7 +24,7 @@ import pytest
 import agym
 from agym.core.backends.options import ProcessWithCaller
 from agym.testing import World, assert_same
-from tests.support.envs.faulty_envs import Raises
+from agym.testing.laws.lifecycle import made
 from tests.support.envs.plain_envs import Counted, Tally
 from tests.support.insides import backend_of
 from tests.support.patience import patience
@@ -40,10 +40,6 @@ def envs() -> Iterator[Any]:
     with WORLD.open(NUM_ENVS, length=100) as envs:
         envs.reset()
         yield envs
-
-
-def make(env: Any, num_envs: int | None = NUM_ENVS) -> agym.Envs[Any, Any]:
-    return agym.make(env, num_envs, backend=FORK, workers=2)
 
 
 def assert_usable(envs: Any) -> None:
@@ -183,7 +179,7 @@ def test_a_worker_that_is_killed_takes_its_own_range_along(during: str, envs: An
 @pytest.mark.parametrize("way", ["close", "interrupted", "killed", "forgotten"])
 def test_all_that_were_made_are_closed(way: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    envs = make(partial(Counted, str(log)))
+    envs = agym.make(partial(Counted, str(log)), NUM_ENVS, backend=FORK, workers=2)
     envs.reset()
     if way == "interrupted":
         with pytest.raises(KeyboardInterrupt), envs:
@@ -204,8 +200,8 @@ def test_all_that_were_made_are_closed(way: str, tmp_path: Path) -> None:
 
 
 def test_interrupted_while_it_is_made() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        make([*[Tally] * 4, partial(Raises, "make", "keyboard-interrupt")], None)
+    with pytest.raises(KeyboardInterrupt), made(WORLD, [3], "interrupt"):
+        pass
 
 
 def test_a_fork_has_none_of_it(envs: Any) -> None:

@@ -34,7 +34,7 @@ class Hostile:
         raise Mute
 
 
-class PerEnvOptions:
+class Unreadable:
     """It pickles, and cannot be unpickled."""
 
     def __reduce__(self) -> Any:
@@ -102,9 +102,9 @@ def test_it_is_small_and_private_and_alone(tmp_path: Path) -> None:
         ({"actions": [Hostile()]}, "actions"),
         ({"action": Unpicklable("no")}, "action"),
         ({"options": {"a": Hostile()}}, "options"),
-        ({"action": PerEnvOptions()}, "action"),
+        ({"action": Unreadable()}, "action"),
     ],
-    ids=["factory", "lock", "hostile", "exception", "options", "once"],
+    ids=["factory", "lock", "hostile", "exception", "options", "unreadable"],
 )
 def test_what_cannot_be_pickled_is_left_out_and_named(
     change: dict[str, Any], lacks: str, tmp_path: Path

@@ -6,7 +6,6 @@ import asyncio
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -26,19 +25,13 @@ from tests.support.equality import same
 from tests.support.patience import patience
 from tests.support.worlds import PROCESS
 
+NEXT_STEP = replace(PROCESS, autoreset="next_step")
+
 
 def recycling(start_method: Any = "fork", workers: int = 2, **when: Any) -> dict[str, Any]:
     """Options whose worker processes are recycled."""
     backend = Process(start_method=start_method, recycle=Recycle(**when))
     return {"backend": backend, "workers": workers}
-
-
-@contextmanager
-def opened(count: int, length: int, **options: Any) -> Iterator[Any]:
-    """Open scripted environments, with next-step autoreset."""
-    world = replace(PROCESS, backend=options.pop("backend"), autoreset="next_step")
-    with world.open(count, length=length, **options) as envs:
-        yield envs
 
 
 def rounds_until_replaced(
@@ -149,7 +142,7 @@ def test_a_worker_that_uses_much_memory_is_replaced() -> None:
 @pytest.mark.full
 def test_a_worker_that_dies_during_a_move_is_replaced() -> None:
     policy = agym.FaultPolicy("restart", max_restarts=1000)
-    with opened(4, 3, **recycling(episodes=1), on_fault=policy) as envs:
+    with NEXT_STEP.open(4, length=3, on_fault=policy, **recycling(episodes=1)) as envs:
         envs.reset(seed=0)
         faults = 0
         for k in range(200):
@@ -164,7 +157,7 @@ def test_a_worker_that_dies_during_a_move_is_replaced() -> None:
 
 @pytest.mark.full
 def test_a_standby_worker_that_cannot_be_made_is_a_warning() -> None:
-    with opened(2, 2, **recycling("spawn", workers=1, episodes=20)) as envs:
+    with NEXT_STEP.open(2, length=2, **recycling("spawn", workers=1, episodes=20)) as envs:
         envs.reset()
         envs.script.set(0, "make", "raise", always=True)
         with warnings.catch_warnings(record=True) as caught:
