@@ -12,9 +12,9 @@ import signal
 import threading
 import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
@@ -22,9 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 import agym
 from agym.testing import World
 from agym.testing.scripted import EXCEPTIONS
-from tests.support.backends import FORK
 from tests.support.core_selection import examples
 from tests.support.patience import deadline, patience
+from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, THREAD, over
 
 N = 6
 ids_of_some = st.lists(st.integers(0, N - 1), min_size=1, max_size=N, unique=True).map(sorted)
@@ -190,24 +190,22 @@ class Recoveries(RuleBasedStateMachine):
                 self.start(i, observation)
 
 
-def _worlds() -> list[Any]:
-    recoveries = [("next_step", "replay"), ("same_step", "restart"), ("disabled", "replay")]
-    places: list[dict[str, Any]] = [
-        {"backend": FORK, "workers": 2, "api": "async"},
-        {"backend": FORK, "workers": 2, "api": "sync", "kind": "coroutine"},
-        {"backend": "thread", "workers": 3, "api": "sync"},
-        {"backend": "asyncio", "kind": "coroutine", "api": "async"},
-    ]
-    worlds = []
-    for place in places:
-        for mode, recovery in recoveries:
-            policy = agym.FaultPolicy(recovery, max_restarts=10**6)
-            options = {"timeout": deadline(0.4), "on_fault": policy}
-            worlds.append(World(autoreset=mode, options=options, **place))
-    return [pytest.param(world, id=str(world)) for world in worlds]
+RECOVERIES: Any = {"next_step": "replay", "same_step": "restart", "disabled": "replay"}
+WORLDS = [
+    replace(world, autoreset=mode).with_options(
+        timeout=deadline(0.4), on_fault=agym.FaultPolicy(recovery, max_restarts=10**6)
+    )
+    for world in (
+        replace(PROCESS, api="async"),
+        COROUTINES,
+        replace(THREAD, workers=3),
+        replace(ASYNCIO, api="async"),
+    )
+    for mode, recovery in RECOVERIES.items()
+]
 
 
-@pytest.mark.parametrize("world", _worlds())
+@over(*WORLDS)
 def test_no_transition_is_lost_or_doubled(world: World) -> None:
     """Whatever fails, whenever, each row is a step that was sent, or says what fault there was."""
     machine = type("Machine", (Recoveries,), {"world": world})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -25,6 +24,7 @@ from agym.core.backends.spinning import (
     SpinPolicy,
 )
 from tests.support.backends import FORK
+from tests.support.drivers import opened
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import backend_of
 
@@ -114,15 +114,10 @@ def test_spinning_sees_what_comes_and_has_a_limit() -> None:
     assert not SpinPolicy().spin(lambda: False)
 
 
-def test_only_callers_without_a_loop_watch_for_long() -> None:
-    with agym.make(Tally, 2, backend=FORK) as envs:
-        assert backend_of(envs).spinning.limit == WATCH_SECONDS
-
-    async def main() -> float:
-        async with agym.make_async(Tally, 2, backend=FORK) as envs:
-            return float(backend_of(envs).spinning.limit)
-
-    assert asyncio.run(main()) == SPIN_SECONDS
+@pytest.mark.parametrize(("api", "limit"), [("sync", WATCH_SECONDS), ("async", SPIN_SECONDS)])
+def test_only_callers_without_a_loop_watch_for_long(api: str, limit: float) -> None:
+    with opened(api, Tally, 2, backend=FORK) as envs:
+        assert backend_of(getattr(envs, "envs", envs)).spinning.limit == limit
 
 
 def test_waits_longer_than_the_limit_are_not_watched_and_short_ones_are_again() -> None:

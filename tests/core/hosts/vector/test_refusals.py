@@ -17,6 +17,8 @@ from tests.support.drivers import each_api, played
 from tests.support.envs.plain_envs import Tally as SingleTally
 from tests.support.envs.vector_envs import Tally, Trap
 
+VECTOR: dict[str, Any] = {"backend": "vector", "autoreset": "next_step"}
+
 
 def sync(num_envs: int, **keywords: Any) -> Any:
     return SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * num_envs, **keywords)
@@ -130,9 +132,7 @@ def test_one_that_was_made_already() -> None:
 
 @each_api
 def test_parts_of_a_program(api: str) -> None:
-    trap = Trap()
-    vector: dict[str, Any] = {"backend": "vector", "workers": 2, "autoreset": "next_step"}
-    with played(api, partial(Tally, trap=trap), 8, **vector) as envs:
+    with played(api, Tally, 8, workers=2, **VECTOR) as envs:
         envs.reset(seed=0)
         refused: list[Callable[[], Any]] = [
             lambda: envs.step([0, 0], env_ids=[0, 1]),
@@ -160,9 +160,8 @@ def test_parts_of_a_program(api: str) -> None:
 
 
 def test_a_worker_for_each_environment_has_handles() -> None:
-    vector: dict[str, Any] = {"backend": "vector", "workers": 3, "autoreset": "next_step"}
     trap = Trap()
-    with agym.make(partial(Tally, trap=trap), 3, **vector) as envs:
+    with agym.make(partial(Tally, trap=trap), 3, workers=3, **VECTOR) as envs:
         observations = [env.reset(seed=i)[0] for i, env in enumerate(envs)]
         assert [row.tolist() for row in observations] == [[0, 0, 1]] * 3
         assert envs[1].step(4)[1] == 4.0
@@ -194,8 +193,7 @@ def test_attributes_and_methods() -> None:
 
 @each_api
 def test_a_program_is_sent_and_received_whole(api: str) -> None:
-    vector: dict[str, Any] = {"backend": "vector", "workers": 2, "autoreset": "next_step"}
-    with played(api, Tally, 6, **vector) as envs:
+    with played(api, Tally, 6, workers=2, **VECTOR) as envs:
         envs.reset()
         for k in range(1, 4):
             envs.send([4, 5, 6], [3, 4, 5])
