@@ -59,9 +59,12 @@ def frozen() -> Iterator[list[int]]:
 
 @pytest.mark.full
 @each_api
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_workers_that_do_not_answer_are_killed(method: Any, api: str, frozen: list[int]) -> None:
-    """One computes without end, one hangs in C, one is stopped, one is dead, and one is fine."""
+    """One computes without end, one hangs in C, one is stopped, one is dead, and one is fine.
+
+    A process that is stopped does not act upon SIGTERM.
+    """
     hangs = [Hangs, partial(Hangs, True), Hangs, Hangs, Hangs]
     options: dict[str, Any] = {"backend": Process(start_method=method), "workers": 5}
     with opened(api, hangs, 5, timeout=None, **options) as envs:
