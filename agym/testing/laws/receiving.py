@@ -20,7 +20,8 @@ from agym.errors import (
     WorkerDied,
 )
 from agym.testing.law import assert_same, law, rows, steps_of
-from agym.testing.worlds import Player, World
+from agym.testing.laws.groups import split
+from agym.testing.worlds import World
 
 
 @law("single")
@@ -84,13 +85,12 @@ def a_sent_step_excludes_others_until_it_is_received(world: World) -> None:
             assert sorted(batch.env_ids.tolist()) == [0, 2]
             assert {action for *_, action in rows(batch)} == {4}
         assert envs.step([0, 0, 0]).observations[:, 2].tolist() == [1, 3, 3]
-        one, other = envs.envs.split(2)
-        member = Player(one, envs.runner)
-        member.send([0] * len(one))
+        one, other = split(envs, 2)
+        one.send([0] * one.num_envs)
         with pytest.raises(BusyError):
-            member.step([0] * len(one))
-        Player(other, envs.runner).step([0] * len(other))
-        member.recv(min_envs=len(one))
+            one.step([0] * one.num_envs)
+        other.step([0] * other.num_envs)
+        one.recv(min_envs=one.num_envs)
 
 
 @law("concurrent")
