@@ -219,13 +219,9 @@ HANGING = {
     """,
 }
 
-END = """
-    print("done")
-"""
-
 
 def ends(kind: str, code: str, folder: Path) -> str:
-    script = dedent(BEGIN.format(kind=kind)) + dedent(code) + dedent(END)
+    script = dedent(BEGIN.format(kind=kind)) + dedent(code) + "print('done')\n"
     status, out, err = run(folder, script)
     assert (status, err) == (0, ""), f"{out}\n{err}"
     assert "done" in out.splitlines()
