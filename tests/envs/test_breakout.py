@@ -39,7 +39,8 @@ from agym.envs.games.breakout import (
     spun,
 )
 from agym.rules.records import Record, Table
-from agym.rules.rng import Rng, key_of
+from agym.rules.rng import Rng
+from tests.rules.playing import rng_of
 from tests.support.core_selection import examples
 
 rows = st.integers(0, PADDLE_ROW - 1)
@@ -48,12 +49,6 @@ falls = st.sampled_from([-1, 1])
 runs = st.sampled_from([-2, -1, 1, 2])
 halves = st.sampled_from([HALF, SHORT_HALF])
 bit_rows = st.lists(st.integers(0, FULL_ROW), min_size=ROWS, max_size=ROWS)
-
-
-def random_numbers(seed: int = 0) -> Rng:
-    games = np.zeros(1, [("key", np.int64), ("draws", np.int64)])
-    games["key"] = key_of(seed)
-    return Rng(Table(games)[0])
 
 
 def new_game(rng: Rng, lives: int = 5, walls: int = 2) -> Record:
@@ -154,7 +149,7 @@ def test_a_paddle_returns_the_balls_above_it(column: int, run: int, paddle: int,
 
 
 def test_a_missed_ball_costs_a_life_and_the_last_ends_the_game() -> None:
-    rng = random_numbers()
+    rng = rng_of(0)
     state = new_game(rng, lives=3)
     for lives in (2, 1, 0):
         state.row, state.column, state.fall, state.run = PADDLE_ROW - 1, 30, 1, 1
@@ -167,7 +162,7 @@ def test_a_missed_ball_costs_a_life_and_the_last_ends_the_game() -> None:
 
 
 def test_every_serve_can_be_reached_from_everywhere() -> None:
-    rng, serves = random_numbers(3), Counter[tuple[int, int]]()
+    rng, serves = rng_of(3), Counter[tuple[int, int]]()
     state = new_game(rng)
     for _ in range(8000):
         Breakout.reset(state, rng)
@@ -220,7 +215,7 @@ def land(ball: Any) -> tuple[int, float]:
 
 @pytest.mark.parametrize(("walls", "seed"), [(1, 0), (1, 1), (2, 2)])
 def test_it_can_be_won_with_one_ball(walls: int, seed: int) -> None:
-    rng = random_numbers(seed)
+    rng = rng_of(seed)
     state, target, choices = new_game(rng, lives=1, walls=walls), None, np.random.default_rng(0)
     total, over, built = 0.0, False, 1
     for _ in range(Breakout.max_episode_steps):
@@ -258,7 +253,7 @@ def test_all_of_a_picture_is_written(
 
 
 def test_pictures() -> None:
-    state = new_game(random_numbers())
+    state = new_game(rng_of(0))
     state.bricks[1] = 1
     pixels = Breakout.render(state, "rgb_array")
     assert (pixels.shape, pixels.dtype) == ((240, 320, 3), np.uint8)

@@ -15,9 +15,8 @@ from agym.envs.classic.acrobot import FASTEST_1, FASTEST_2, Acrobot
 from agym.envs.classic.cart_pole import CartPole
 from agym.envs.classic.mountain_car import MountainCar, MountainCarContinuous
 from agym.envs.classic.pendulum import Pendulum
-from agym.rules.contract import RuleBook
-from agym.rules.records import Record, Table
-from agym.rules.rng import Rng
+from agym.rules.records import Record
+from tests.rules.playing import blank, rng_of
 from tests.support.core_selection import examples
 
 IDS = {
@@ -97,11 +96,6 @@ class Twins:
         return bool(terminated)
 
 
-def blank(rules: Any, **parameters: Any) -> Record:
-    record: Record = Table(RuleBook.of(rules).blanks(1, parameters))[0]
-    return record
-
-
 def put(rules: Any, record: Record, state: Any) -> None:
     for name, value in zip(FIELDS[rules], state, strict=True):
         setattr(record, name, float(value))
@@ -156,8 +150,7 @@ def test_any_state_and_action(rules: Any, parameters: dict[str, Any]) -> None:
 
 @by_rules
 def test_where_episodes_begin(rules: Any) -> None:
-    key = np.zeros(1, [("key", np.int64), ("draws", np.int64)])
-    rng, record = Rng(Table(key)[0]), blank(rules)
+    rng, record = rng_of(0), blank(rules)
     begun = []
     for _ in range(1000):
         rules.reset(record, rng)

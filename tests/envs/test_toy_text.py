@@ -12,9 +12,8 @@ import pytest
 from agym.envs.toy_text.cliff_walking import CliffWalking
 from agym.envs.toy_text.frozen_lake import FrozenLake, FrozenLake8x8, frozen_lake
 from agym.envs.toy_text.taxi import Taxi
-from agym.rules.contract import RuleBook
 from agym.rules.records import Record, Table
-from agym.rules.rng import Rng
+from tests.rules.playing import blank, rng_of
 
 IDS: dict[Any, str] = {
     FrozenLake: "FrozenLake-v1",
@@ -54,15 +53,6 @@ class Loaded:
 
     def integers(self, low: int, high: int) -> int:
         return low + self.k
-
-
-def blank(rules: Any, **parameters: Any) -> Record:
-    record: Record = Table(RuleBook.of(rules).blanks(1, parameters))[0]
-    return record
-
-
-def random_numbers() -> Rng:
-    return Rng(Table(np.zeros(1, [("key", np.int64), ("draws", np.int64)]))[0])
 
 
 def gymnasiums(rules: Any, **arguments: Any) -> Any:
@@ -121,7 +111,7 @@ def test_whole_episodes_are_gymnasiums(rules: Any) -> None:
     env.action_space.seed(0)
     for episode in range(20):
         observation, info = env.reset(seed=episode)
-        rules.reset(record, random_numbers())
+        rules.reset(record, rng_of(0))
         assert same_infos(info_of(rules, record), info) or rules is Taxi
         put(rules, record, observation)
         for _ in range(200):
@@ -143,7 +133,7 @@ def same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
 @by_parameters
 def test_outcomes_are_as_frequent_as_they_should_be(rules: Any, parameters: dict[str, Any]) -> None:
     table, record = gymnasiums(rules, **parameters).P, blank(rules, **parameters)
-    rng, count = random_numbers(), 4000
+    rng, count = rng_of(0), 4000
     state, action = {FrozenLake: 14, POND: 5}.get(rules, 24), 1
     wanted: Counter[int] = Counter()
     for probability, after, *_ in table[state][action]:
@@ -161,7 +151,7 @@ def test_outcomes_are_as_frequent_as_they_should_be(rules: Any, parameters: dict
 @pytest.mark.parametrize("rules", [*IDS, POND])
 def test_where_episodes_begin(rules: Any) -> None:
     distribution = gymnasiums(rules).initial_state_distrib
-    record, rng, seen = blank(rules), random_numbers(), set()
+    record, rng, seen = blank(rules), rng_of(0), set()
     for _ in range(1 if distribution.max() == 1 else 4000):
         rules.reset(record, rng)
         seen.add(observed(rules, record))
@@ -177,7 +167,7 @@ def test_which_actions_of_a_taxi_change_anything() -> None:
 
 @pytest.mark.parametrize("is_rainy", [False, True])
 def test_a_fickle_passenger_changes_their_mind_once(is_rainy: bool) -> None:
-    record, rng = blank(Taxi, fickle_passenger=True, is_rainy=is_rainy), random_numbers()
+    record, rng = blank(Taxi, fickle_passenger=True, is_rainy=is_rainy), rng_of(0)
     destinations = set()
     for state in range(500):
         for action in range(6):
@@ -193,7 +183,7 @@ def test_a_fickle_passenger_changes_their_mind_once(is_rainy: bool) -> None:
 
 
 def test_how_often_a_passenger_is_fickle() -> None:
-    rng = random_numbers()
+    rng = rng_of(0)
     for parameters, share in (
         ({}, 0.0),
         ({"fickle_passenger": True}, 0.3),
@@ -236,7 +226,7 @@ def test_pictures_are_gymnasiums(rules: Any, mode: str) -> None:
     env, record = gymnasiums(rules, render_mode=mode, **parameters), blank(rules, **parameters)
     env.action_space.seed(1)
     observation, _ = env.reset(seed=1)
-    rules.reset(record, random_numbers())
+    rules.reset(record, rng_of(0))
     put(rules, record, observation)
     for _ in range(8):
         np.testing.assert_array_equal(rules.render(record, mode), env.render())

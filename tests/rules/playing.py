@@ -1,16 +1,31 @@
-"""Batches of games side by side, held against plain Python."""
+"""Batches of games side by side, held against plain Python; a game and random numbers alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import agym
+from agym.rules.contract import RuleBook
+from agym.rules.records import Record, Table
+from agym.rules.rng import Rng, key_of
 from agym.rules.vector_env import RulesVectorEnv
 from tests.support.equality import same
+
+
+def blank(rules: Any, **parameters: Any) -> Record:
+    """Return a game that was never reset."""
+    record: Record = Table(RuleBook.of(rules).blanks(1, parameters))[0]
+    return record
+
+
+def rng_of(seed: int) -> Rng:
+    """Return the random numbers of a game."""
+    return Rng(SimpleNamespace(key=key_of(seed), draws=0))
 
 
 def side_by_side(

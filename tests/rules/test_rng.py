@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import NormalDist
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,13 @@ from hypothesis import strategies as st
 import agym
 from agym.rules.rng import METHODS, Rng, hashed, key_of, mix
 from tests.rules.books import Steps
+from tests.rules.playing import rng_of
 from tests.support.core_selection import examples
 from tests.support.equality import same
 
 pytestmark = pytest.mark.xdist_group("compiled")
 
 DRAWS = 20_000
-
-
-def rng_of(seed: int) -> Rng:
-    return Rng(SimpleNamespace(key=key_of(seed), draws=0))
 
 
 def test_the_hash_is_one_to_one() -> None:

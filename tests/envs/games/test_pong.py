@@ -45,7 +45,6 @@ from tests.support.equality import same
 # Each process compiles the games anew.
 pytestmark = pytest.mark.xdist_group("compiled")
 
-IDS = ("agym/Pong-v0", "agym/PongRally-v0")
 GAMES = {"Pong": Pong, "PongRally": PongRally}
 ENGINES = ("python", "compiled", "parallel")
 
@@ -202,9 +201,6 @@ EVER = {
         AutoresetMode.SAME_STEP: "436ea76c3bc4e47c789230b1433487a1276ea969320e7621b0add4b64af4186a",
     },
 }
-
-
-ENGINES = ["python", "compiled", "parallel"]
 
 
 @each_game
