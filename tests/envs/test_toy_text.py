@@ -104,32 +104,6 @@ def test_every_outcome_is_gymnasiums(rules: Any, parameters: dict[str, Any]) -> 
                 assert info_of(rules, record)["prob"] == probability, (state, action, k)
 
 
-@by_rules
-def test_whole_episodes_are_gymnasiums(rules: Any) -> None:
-    parameters = {"is_slippery": False} if rules in (FrozenLake, FrozenLake8x8) else {}
-    env, record = gymnasiums(rules, **parameters), blank(rules, **parameters)
-    env.action_space.seed(0)
-    for episode in range(20):
-        observation, info = env.reset(seed=episode)
-        rules.reset(record, rng_of(0))
-        assert same_infos(info_of(rules, record), info) or rules is Taxi
-        put(rules, record, observation)
-        for _ in range(200):
-            action = env.action_space.sample()
-            observation, reward, terminated, _, info = env.step(action)
-            assert rules.step(record, int(action), None) == (reward, terminated)
-            assert observed(rules, record) == observation
-            assert same_infos(info_of(rules, record), info)
-            if terminated:
-                break
-
-
-def same_infos(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    return ours.keys() == theirs.keys() and all(
-        np.array_equal(ours[name], theirs[name]) for name in ours
-    )
-
-
 @by_parameters
 def test_outcomes_are_as_frequent_as_they_should_be(rules: Any, parameters: dict[str, Any]) -> None:
     table, record = gymnasiums(rules, **parameters).P, blank(rules, **parameters)
@@ -150,12 +124,15 @@ def test_outcomes_are_as_frequent_as_they_should_be(rules: Any, parameters: dict
 
 @pytest.mark.parametrize("rules", [*IDS, POND])
 def test_where_episodes_begin(rules: Any) -> None:
-    distribution = gymnasiums(rules).initial_state_distrib
-    record, rng, seen = blank(rules), rng_of(0), set()
+    env, record, rng, seen = gymnasiums(rules), blank(rules), rng_of(0), set()
+    distribution = env.initial_state_distrib
     for _ in range(1 if distribution.max() == 1 else 4000):
         rules.reset(record, rng)
         seen.add(observed(rules, record))
     assert seen == {*np.flatnonzero(distribution)}
+    ours, theirs = info_of(rules, record), env.reset()[1]
+    assert ours.keys() == theirs.keys()
+    assert ours["prob"] == theirs["prob"]
 
 
 def test_which_actions_of_a_taxi_change_anything() -> None:
