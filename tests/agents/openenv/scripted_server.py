@@ -114,11 +114,10 @@ class ScriptedServer:
         """Wait until so many questions have come."""
         self._wait_for(lambda: len(self.questions) >= count)
 
-    def no_session(self) -> bool:
-        """Wait until there is none, and say whether that was in time."""
+    def no_session(self) -> None:
+        """Wait until there is none."""
         self.let_go()
         self._wait_for(lambda: not self.open)
-        return not self.open
 
     def _wait_for(self, condition: Callable[[], bool]) -> None:
         async def wait() -> None:

@@ -13,7 +13,8 @@ from gymnasium import spaces
 
 import agym
 from agym.testing import assert_same
-from tests.support.envs.plain_envs import Nested
+from tests.support.envs.coroutine_envs import Parrot
+from tests.support.envs.plain_envs import Nested, Tally
 from tests.support.patience import patience
 
 
@@ -25,7 +26,7 @@ async def connected(server: Any, **options: Any) -> Callable[[], Any]:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1", Nested])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1", Nested, Tally])
 async def test_results_are_those_of_local_environments(env: Any) -> None:
     local = agym.make_async(env, 3, backend="serial")
     async with (
@@ -35,7 +36,8 @@ async def test_results_are_those_of_local_environments(env: Any) -> None:
     ):
         assert envs.single_observation_space == local.single_observation_space
         assert envs.single_action_space == local.single_action_space
-        assert_same(await envs.reset(seed=7), await local.reset(seed=7))
+        start: Any = {"seed": 7, "options": {"length": 9}}
+        assert_same(await envs.reset(**start), await local.reset(**start))
         local.action_space.seed(7)
         for _ in range(60):
             actions = local.action_space.sample()
@@ -43,37 +45,23 @@ async def test_results_are_those_of_local_environments(env: Any) -> None:
             assert_same(got[:4], wanted[:4])
 
 
-class Echo:
-    """Observes its actions, which are any objects."""
-
-    async def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return "hello", {"options": options or {}}
-
-    async def step(self, action: Any) -> Any:
-        return action, 1.5, action == "end", False, {"cost": 2}
-
-    async def close(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize(
-    "action", ["text", {"tool": "search", "query": ["a", 1, None, 2.5]}, ("a", b"bytes"), "end"]
+    "action", ["text", {"tool": "search", "query": ["a", 1, None, 2.5]}, ("a", b"bytes"), "bye"]
 )
 async def test_objects_come_back_as_they_are(action: Any) -> None:
     async with (
-        agym.serve(Echo, 1) as server,
+        agym.serve(Parrot, 1) as server,
         agym.make_async(await connected(server), 1, backend="asyncio") as envs,
     ):
-        observations, infos = await envs.reset(options={"level": 3})
-        assert (observations, infos[0]["options"]) == (("hello",), {"level": 3})
+        assert (await envs.reset()).observations == ("",)
         result = await envs.step([action])
-        assert (result.observations, result.infos[0]["cost"]) == ((action,), 2)
-        assert (result.rewards.tolist(), result.terminated.tolist()) == ([1.5], [action == "end"])
+        assert (result.observations, result.infos[0]["heard"]) == ((action,), action)
+        assert (result.rewards.tolist(), result.terminated.tolist()) == ([0.5], [action == "bye"])
 
 
 async def test_the_callers_spaces_are_used_even_if_they_are_empty() -> None:
     empty = spaces.Dict()
-    async with agym.serve(Echo, 1) as server:
+    async with agym.serve(Parrot, 1) as server:
         env = (await connected(server, observation_space=empty, action_space=empty))()
     assert (env.observation_space, env.action_space) == (empty, empty)
 
@@ -107,7 +95,7 @@ async def test_nan_and_infinity_are_numbers_in_observations_and_rewards(protocol
         assert result.rewards[0] == -np.inf
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", Nested, Echo])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", Nested, Parrot])
 async def test_single_requests_over_http(env: Any) -> None:
     """Each request has an environment for itself, so a step is that of an unseeded episode."""
     options: Any = {"autoreset": "disabled", "output": "list"}
@@ -117,13 +105,13 @@ async def test_single_requests_over_http(env: Any) -> None:
         agym.make_async(env, 2, **options) as local,
     ):
         assert_same((await envs.reset(seed=3))[0], (await local.reset(seed=3))[0])
-        actions = ["a", "b"] if env is Echo else list(local.action_space.sample())
+        actions = ["a", "b"] if env is Parrot else list(local.action_space.sample())
         for action, observation in zip(actions, (await envs.step(actions))[0], strict=True):
             assert envs.single_observation_space.contains(observation)
-            assert env is not Echo or observation == action
+            assert env is not Parrot or observation == action
 
 
 async def test_a_call_on_the_servers_own_loop_says_what_to_do() -> None:
-    async with agym.serve(Echo, 1) as server:
+    async with agym.serve(Parrot, 1) as server:
         with pytest.raises(agym.RemoteError, match=r"asyncio\.to_thread"):
             agym.openenv(server.url, token=server.token, connect_timeout=0.1)

@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 import agym
 from agym.agents.openenv.wire import BINARY, decode, encode
 from agym.agents.serving.serve import Server
+from agym.testing.scripted import Mute
 from tests.support.patience import patience
 
 COUNT, RAISE, DIE, HANG, END = range(5)
@@ -52,13 +53,6 @@ class Told(gymnasium.Env[Any, Any]):
         return self.observe(), float(self.steps), action == END, False, {"pid": os.getpid()}
 
 
-class Mute:
-    """An object without a form in JSON, whose text raises."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
 class Parrot:
     """A coroutine environment of texts; it waits when it is told to."""
 
@@ -69,6 +63,7 @@ class Parrot:
 
     async def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         await asyncio.sleep(action.get("wait", 0))
+        # Objects without a form in JSON; the text of one raises.
         info = {"mute": Mute(), "pair": np.ones(2, complex)}
         return {"said": action["say"]}, 1.0, False, False, info
 
