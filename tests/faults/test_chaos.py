@@ -245,9 +245,3 @@ def test_environments_that_are_not_open_are_refused() -> None:
     with pytest.raises(agym.ClosedError, match="not open yet"):
         agym.chaos(envs, error=0.1)
     asyncio.run(envs.aclose())
-    with SERIAL.open(2) as closed:
-        pass
-    with pytest.raises(agym.ClosedError, match="closed"):
-        agym.chaos(closed.envs, error=0.1)
-    with pytest.raises(agym.UsageError, match="str"):
-        agym.chaos("CartPole-v1", error=0.1)  # type: ignore[arg-type]

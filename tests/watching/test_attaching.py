@@ -155,10 +155,11 @@ def test_closed_and_other_environments_are_refused(name: str, tmp_path: Path) ->
     _, attach = NAMES[name]
     with sync() as envs:
         pass
-    with pytest.raises(agym.ClosedError):
+    with pytest.raises(agym.ClosedError, match="closed"):
         attach(envs, tmp_path)
     with pytest.raises(
-        agym.UsageError, match=rf"agym\.{name.split()[0]} takes environments that agym runs"
+        agym.UsageError,
+        match=rf"agym\.{name.split()[0]} takes environments that agym runs, not object",
     ):
         attach(object(), tmp_path)
     assert not [*tmp_path.iterdir()]

@@ -11,6 +11,7 @@ import pytest
 
 import agym
 from tests.support.backends import FORK
+from tests.support.drivers import SETUPS
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import hub_of, is_held
 from tests.support.viewers import until
@@ -19,7 +20,6 @@ pytest.importorskip("starlette", reason="the extra `watch`")
 
 Endless = partial(Tally, length=10**6)
 PROCESS = {"backend": FORK, "workers": 2}
-SETUPS = [pytest.param({"backend": "serial"}, id="serial"), pytest.param(PROCESS, id="process")]
 
 
 def stepped_until(envs: agym.Envs, *, limited: bool) -> Any:

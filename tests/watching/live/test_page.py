@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import agym
 from agym.testing import Script
-from tests.support.drivers import APIS, FORKED
+from tests.support.drivers import FORKED, each_api
 from tests.support.envs.coroutine_envs import AsyncTally
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
@@ -28,7 +28,6 @@ from tests.support.insides import engine_of, painted, workers_of
 from tests.support.patience import patience
 from tests.support.viewers import looking, stepping, until, viewing
 
-each_api = pytest.mark.parametrize("api", APIS)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
 SETUPS = {
     "serial": {"backend": "serial"},

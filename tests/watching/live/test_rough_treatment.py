@@ -22,14 +22,13 @@ from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
 import agym
-from tests.support.drivers import APIS, FORKED
+from tests.support.drivers import FORKED, each_api
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import Painter
 from tests.support.insides import engine_of, hub_of, workers_of
 from tests.support.patience import deadline
 from tests.support.viewers import Look, Stepping, looking, once_held, stepping, until, viewing
 
-each_api = pytest.mark.parametrize("api", APIS)
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
 
 
