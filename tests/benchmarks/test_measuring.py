@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -111,6 +111,14 @@ def test_an_environment_that_cannot_be_made_is_a_usage_error(
 # ---------------------------------------------------------------- systems
 
 
+@contextmanager
+def started(kind: Any, work: Workload, workers: int = 2) -> Iterator[Any]:
+    """A system after its reset."""
+    with closing(kind(work, sample_actions(work), workers)) as system:
+        system.reset()
+        yield system
+
+
 def test_every_system_has_a_name_of_its_own_and_options_that_exist() -> None:
     count = 4 + len(cells.FIXED) + len(cells.OTHERS)
     assert len({kind.name for kind in cells.SYSTEMS}) == len(cells.SYSTEMS) == count
@@ -137,116 +145,86 @@ def test_what_is_left_out_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_bare_environment_takes_a_step_for_its_reset() -> None:
-    work = Workload("CartPole-v1", 4)
-    actions = sample_actions(work)
-    bare, sync = Bare(work, actions, 2), GymnasiumSync(Workload("CartPole-v1", 1), actions, 2)
-    for system in (bare, sync):
-        system.reset()
-    for rows in actions.rows:
-        bare.step(rows)
-        for action in rows:
-            sync.step(np.array([action]))
-    assert bare._envs.unwrapped.state == pytest.approx(sync._envs.envs[0].unwrapped.state)
-    bare.close()
-    sync.close()
+    one, many = Workload("CartPole-v1", 1), Workload("CartPole-v1", 4)
+    with started(Bare, many) as bare, started(GymnasiumSync, one) as sync:
+        for rows in sample_actions(many).rows:
+            bare.step(rows)
+            for action in rows:
+                sync.step(np.array([action]))
+        assert bare._envs.unwrapped.state == pytest.approx(sync._envs.envs[0].unwrapped.state)
 
 
 def test_the_host_alone_does_what_the_loop_does() -> None:
     """The same actions and the same episodes: it is not something that is only quick."""
     work = Workload("CartPole-v1", 3)
-    actions = sample_actions(work)
-    host, loop = HostAlone(work, actions, 1), BareLoop(work, actions, 1)
-    for system in (host, loop):
-        system.reset()
-    for _ in range(60):
-        host.step(None)
-        loop.step(actions.rows[0])
-    slots = host._envs.shared.slots
-    for ours, theirs in zip(slots, loop._envs._envs, strict=True):
-        assert ours.env.unwrapped.state == pytest.approx(theirs.unwrapped.state)
-    host.close()
-    loop.close()
+    actions = sample_actions(work).rows[0]
+    with started(HostAlone, work, 1) as host, started(BareLoop, work, 1) as loop:
+        for _ in range(60):
+            host.step(None)
+            loop.step(actions)
+        for ours, theirs in zip(host._envs.shared.slots, loop._envs._envs, strict=True):
+            assert ours.env.unwrapped.state == pytest.approx(theirs.unwrapped.state)
 
 
 def test_bare_at_once_loops_in_every_worker_and_ends_with_it() -> None:
-    work = Workload("CartPole-v1", 3)
-    system = BareAtOnce(work, sample_actions(work), 2)
-    system.reset()
-    before = descendants_time()
-    assert system.run(0.2) > 0
-    assert descendants_time() > before
-    system.close()
+    with started(BareAtOnce, Workload("CartPole-v1", 3)) as system:
+        before = descendants_time()
+        assert system.run(0.2) > 0
+        assert descendants_time() > before
     assert multiprocessing.active_children() == []
 
 
 def test_fixed_choices_have_as_many_workers_as_they_say() -> None:
-    work = Workload("Null-v0", 3)
     for kind, workers in ((AgymOneProcess, 1), (AgymProcess, 2), (AgymThreads, 3)):
-        system = kind(work, sample_actions(work), 2)
-        try:
-            system.reset()
+        with started(kind, Workload("Null-v0", 3)) as system:
             assert len(system._envs.stats().workers) == workers
-        finally:
-            system.close()
 
 
 @pytest.mark.full
 def test_another_checkout_is_asked_for_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AgymOther, "checkout", Path(__file__).parents[2], raising=False)
-    work = Workload("CartPole-v1", 2)
-    other = AgymOther(work, sample_actions(work), 2)
-    try:
+    with started(AgymOther, Workload("CartPole-v1", 2)) as other:
         assert other.choice == "serial"
-        other.reset()
         assert other.run(0.01) > 0
-    finally:
-        other.close()
 
 
 @pytest.mark.full
 def test_only_views_are_overwritten() -> None:
     work = CopiesWorkload("CartPole-v1", 2)
-    actions = sample_actions(work)
+    batches = sample_actions(work).batches
     for kind in work.systems:
-        system = kind(work, actions, 1)
-        system.reset()
-        system.step(actions.batches[0])
-        kept = system._latest if kind is CopiedViews else system._latest[0]
-        first = kept.copy()
-        system.step(actions.batches[1])
-        assert kind is Views or np.array_equal(kept, first)
-        system.close()
+        with started(kind, work, 1) as system:
+            system.step(batches[0])
+            kept = system._latest if kind is CopiedViews else system._latest[0]
+            first = kept.copy()
+            system.step(batches[1])
+            assert kind is Views or np.array_equal(kept, first)
 
 
 @pytest.mark.full
 def test_both_ways_step_and_draw_the_same() -> None:
     pytest.importorskip("pygame", reason="CartPole draws with pygame: the extra `render`")
     work = replace(WALL, num_envs=3)
-    loop, ours = (kind(work, sample_actions(work), 2) for kind in (DrawingLoop, DrawingAgym))
-    for system in (loop, ours):
-        system.reset()
-        for _ in range(30):
-            system.step(next(system._actions))
-    # Every environment is reset with another seed by agym, as vector environments are.
-    np.testing.assert_array_equal(loop._frames[0], ours._frames[0])
-    for system in (loop, ours):
-        system.close()
+    with started(DrawingLoop, work) as loop, started(DrawingAgym, work) as ours:
+        for system in (loop, ours):
+            for _ in range(30):
+                system.step(next(system._actions))
+        # Every environment is reset with another seed by agym, as vector environments are.
+        np.testing.assert_array_equal(loop._frames[0], ours._frames[0])
 
 
 @pytest.mark.parametrize("kind", [BareResets, LoopResets, ProcessResets])
 def test_a_step_of_resets_resets_all(kind: type[BareResets]) -> None:
     """The bare environment as often as there are environments, so that its line is linear."""
     work = MultiWorkload("CartPole-v1", 3, resets=True)
-    actions = sample_actions(work)
-    system = kind(work, actions, 2)
-    calls = []
-    envs = getattr(system._envs, "_envs", [system._envs])
-    for env in envs if kind is not ProcessResets else [system._envs]:
-        monkey = env.reset
-        env.reset = lambda *, monkey=monkey, **given: calls.append(monkey(**given))
-    system.step(actions.batches[0])
+    calls: list[Any] = []
+    with started(kind, work) as system:
+        envs = getattr(system._envs, "_envs", [system._envs])
+        for env in envs if kind is not ProcessResets else [system._envs]:
+            monkey = env.reset
+            env.reset = lambda *, monkey=monkey, **given: calls.append(monkey(**given))
+        system.step(sample_actions(work).batches[0])
     assert len(calls) == (1 if kind is ProcessResets else 3)
-    system.close()
 
 
 class Broken(System):
@@ -344,16 +322,13 @@ def test_every_system_collects_rollouts(
 
 
 def test_a_rollout_keeps_its_steps(fresh_buffers: None) -> None:
-    work = RolloutWorkload("CartPole-v1", 2)
-    system = VectorSerial(work, sample_actions(work), 1)
-    system.reset()
-    first = system._latest
-    system.collect(50)
-    kept, rewards, _ = buffers(first.shape, first.dtype)
-    assert np.array_equal(kept[0], first)
-    assert rewards[:50].any(axis=1).all()
-    assert not np.array_equal(kept[49], kept[48])
-    system.close()
+    with started(VectorSerial, RolloutWorkload("CartPole-v1", 2), 1) as system:
+        first = system._latest
+        system.collect(50)
+        kept, rewards, _ = buffers(first.shape, first.dtype)
+        assert np.array_equal(kept[0], first)
+        assert rewards[:50].any(axis=1).all()
+        assert not np.array_equal(kept[49], kept[48])
     kept, *_ = buffers((8, 210, 160, 3), np.dtype(np.uint8))
     assert kept.nbytes <= rollouts.ROOM  # only the latest pictures are kept
 
