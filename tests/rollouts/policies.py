@@ -12,13 +12,19 @@ def double(observations: Any) -> Any:
     return observations * 2
 
 
-async def double_later(observations: Any) -> Any:
-    await asyncio.sleep(0)
-    return observations * 2
+def later(function: Any) -> Any:
+    """Return the coroutine function that does the same."""
+
+    async def function_later(observations: Any) -> Any:
+        await asyncio.sleep(0)
+        return function(observations)
+
+    return function_later
 
 
-def kinds_of_function() -> Any:
-    return pytest.mark.parametrize("function", [double, double_later], ids=["plain", "coroutine"])
+each_kind = pytest.mark.parametrize(
+    "kind", [lambda function: function, later], ids=["plain", "coroutine"]
+)
 
 
 class PolicyBroke(Exception):

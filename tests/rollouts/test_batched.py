@@ -15,20 +15,20 @@ import pytest
 
 import agym
 from agym.testing import assert_same
-from tests.rollouts.policies import double, kinds_of_function
+from tests.rollouts.policies import double, each_kind
 from tests.support.patience import patience
 
 
-@kinds_of_function()
-async def test_each_asker_gets_its_own_answer(function: Any) -> None:
-    async with agym.batched(function, 8) as policy:
+@each_kind
+async def test_each_asker_gets_its_own_answer(kind: Any) -> None:
+    async with agym.batched(kind(double), 8) as policy:
         answers = await asyncio.gather(*(policy(k) for k in range(100)))
     assert [int(answer) for answer in answers] == [2 * k for k in range(100)]
     assert max(policy.stats().batch_sizes) == 8
 
 
-@kinds_of_function()
-async def test_nothing_is_lost_or_crossed_by_cancellation(function: Any) -> None:
+@each_kind
+async def test_nothing_is_lost_or_crossed_by_cancellation(kind: Any) -> None:
     asked, cancelled = 0, 0
     rng = random.Random(0)
 
@@ -47,7 +47,7 @@ async def test_nothing_is_lost_or_crossed_by_cancellation(function: Any) -> None
             except asyncio.CancelledError:
                 cancelled += 1
 
-    async with agym.batched(function, 16, max_wait=0.001, workers=2) as policy:
+    async with agym.batched(kind(double), 16, max_wait=0.001, workers=2) as policy:
         await asyncio.wait_for(
             asyncio.gather(*(asker(who, policy) for who in range(50))), patience(30)
         )
@@ -248,11 +248,11 @@ async def test_batches_that_split_once_merge_again() -> None:
         assert policy.stats().batch_sizes == {1: 1, 7: 1, 8: 19}
 
 
-@kinds_of_function()
-async def test_timelines_show_each_call(function: Any, tmp_path: Path) -> None:
+@each_kind
+async def test_timelines_show_each_call(kind: Any, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with agym.trace([], path):
-        async with agym.batched(function, update=lambda weights: None) as policy:
+        async with agym.batched(kind(double), update=lambda weights: None) as policy:
             await asyncio.gather(*(policy(k) for k in range(3)))
             await policy.update(None)
     names = [event["name"] for event in json.loads(path.read_text())["traceEvents"]]

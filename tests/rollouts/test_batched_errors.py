@@ -12,19 +12,16 @@ import numpy as np
 import pytest
 
 import agym
-from tests.rollouts.policies import PolicyBroke, double, double_later, kinds_of_function
+from tests.rollouts.policies import PolicyBroke, double, each_kind, later
 from tests.support.patience import patience
 
 
-@pytest.mark.parametrize("later", [False, True])
-async def test_an_error_reaches_each_asker_with_its_own_traceback(later: bool) -> None:
+@each_kind
+async def test_an_error_reaches_each_asker_with_its_own_traceback(kind: Any) -> None:
     def raise_for_odd(observations: Any) -> Any:
         if (observations % 2).any():
             raise PolicyBroke(7)
         return observations
-
-    async def raise_later(observations: Any) -> Any:
-        return raise_for_odd(observations)
 
     async def first_asker(policy: agym.BatchedPolicy) -> Any:
         return await policy(1)
@@ -32,7 +29,7 @@ async def test_an_error_reaches_each_asker_with_its_own_traceback(later: bool) -
     async def second_asker(policy: agym.BatchedPolicy) -> Any:
         return await policy(3)
 
-    async with agym.batched(raise_later if later else raise_for_odd) as policy:
+    async with agym.batched(kind(raise_for_odd)) as policy:
         one, other = await asyncio.gather(
             first_asker(policy), second_asker(policy), return_exceptions=True
         )
@@ -64,25 +61,22 @@ class Uncopied(Exception):
         super().__init__(f"{one} {other}")
 
 
-@kinds_of_function()
+@each_kind
 @pytest.mark.parametrize(
     ("error", "text"), [(Worded("x"), "tool x failed"), (Uncopied(1, 2), "1 2")]
 )
-async def test_errors_say_what_they_said(function: Any, error: Exception, text: str) -> None:
+async def test_errors_say_what_they_said(kind: Any, error: Exception, text: str) -> None:
     def raises(observations: Any) -> Any:
         raise error
 
-    async def raises_later(observations: Any) -> Any:
-        raise error
-
-    async with agym.batched(raises if function is double else raises_later) as policy:
+    async with agym.batched(kind(raises)) as policy:
         for raised in await asyncio.gather(policy(1), policy(2), return_exceptions=True):
             assert type(raised) is type(error)
             assert str(raised) == text
 
 
 async def test_a_plain_function_that_returns_a_coroutine_is_told() -> None:
-    async with agym.batched(lambda observations: double_later(observations)) as policy:
+    async with agym.batched(lambda observations: later(double)(observations)) as policy:
         with pytest.raises(agym.UsageError, match="make it an `async def`"):
             await policy(1)
 

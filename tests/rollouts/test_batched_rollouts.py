@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import agym
 from agym.testing import assert_same
-from tests.rollouts.policies import PolicyBroke
+from tests.rollouts.policies import PolicyBroke, later
 
 
 async def test_rollouts_of_a_batched_policy_play_each_environment_by_itself() -> None:
@@ -28,12 +28,8 @@ async def test_rollouts_of_a_batched_policy_play_each_environment_by_itself() ->
                     break
             return found
 
-    async def lean_later(observations: np.ndarray[Any, Any]) -> Any:
-        await asyncio.sleep(0)
-        return lean(observations)
-
     plain = await two(lean, 1)
-    assert_same(await two(lean_later, 1), plain)  # a policy may be a coroutine function
+    assert_same(await two(later(lean), 1), plain)  # a policy may be a coroutine function
     async with agym.batched(lean) as policy:
         ours = await two(policy, 2)
         assert max(policy.stats().batch_sizes) > 1

@@ -280,13 +280,7 @@ def test_keyboard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     env.close()
 
 
-@pytest.mark.parametrize(
-    ("keywords", "words"),
-    [
-        ({"points": 0}, "points=0 must be"), ({"points": 1.5}, "points=1.5 is invalid"),
-        ({"skill": 1.1}, "skill=1.1 must be"), ({"speed": 2}, "its parameters are points, skill"),
-    ],
-)  # fmt: skip
-def test_arguments_that_cannot_work(keywords: dict[str, Any], words: str) -> None:
-    with pytest.raises(agym.UsageError, match=words):
-        agym.vectorize(Pong, **{"num_envs": 2, "engine": "python", **keywords})
+@pytest.mark.parametrize(("name", "value"), [("points", 0), ("skill", 1.1)])
+def test_parameters_that_cannot_work(name: str, value: float) -> None:
+    with pytest.raises(agym.UsageError, match=f"{name}={value} must be"):
+        agym.vectorize(Pong, **{name: value})
