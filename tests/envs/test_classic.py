@@ -79,7 +79,8 @@ class Twins:
         precision = np.float32 if self.rules is MountainCarContinuous else np.float64
         self.theirs.state = np.array(state, precision)
         self.theirs.steps_beyond_terminated = None
-        put(self.rules, self.ours, self.theirs.state)
+        for name, value in zip(FIELDS[self.rules], self.theirs.state, strict=True):
+            setattr(self.ours, name, float(value))
 
     def step(self, action: Any) -> bool:
         """Play a step in both, compare all that follows, and return whether the game is over."""
@@ -94,11 +95,6 @@ class Twins:
             off -= 2 * math.pi * round(off / (2 * math.pi)) if name.startswith("angle") else 0
             assert abs(off) < 1e-6, (name, getattr(self.ours, name), value)
         return bool(terminated)
-
-
-def put(rules: Any, record: Record, state: Any) -> None:
-    for name, value in zip(FIELDS[rules], state, strict=True):
-        setattr(record, name, float(value))
 
 
 def observed(rules: Any, record: Record) -> Any:

@@ -42,10 +42,7 @@ def read(folder: Path) -> Any:
 
 
 def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
-    found = read(folder)
-    if name not in found.Tags()["scalars"]:
-        return []
-    return [(event.step, event.value) for event in found.Scalars(name)]
+    return [(event.step, event.value) for event in read(folder).Scalars(name)]
 
 
 def short(length: int = 9) -> gym.Env[Any, Any]:

@@ -223,12 +223,9 @@ async def test_closing_tells_the_clients() -> None:
         ({"limits": 3}, "limits"), ({"num_envs": 0}, "num_envs"),
     ],
 )  # fmt: skip
-def test_wrong_arguments(options: dict[str, Any], names: str) -> None:
-    async def make() -> None:
-        agym.serve(Told, **{"num_envs": 1, **options})
-
+async def test_wrong_arguments(options: dict[str, Any], names: str) -> None:
     with pytest.raises(UsageError, match=names):
-        asyncio.run(make())
+        agym.serve(Told, **{"num_envs": 1, **options})
     with pytest.raises(UsageError, match="message_bytes"):
         agym.ServerLimits(message_bytes=3)
 

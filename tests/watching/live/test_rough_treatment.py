@@ -22,26 +22,15 @@ from websockets.client import ClientProtocol
 from websockets.uri import parse_uri
 
 import agym
+from agym.testing import Script
 from tests.support.drivers import FORKED, each_api
 from tests.support.envs.faulty_envs import Raises
 from tests.support.envs.painting_envs import Painter
 from tests.support.insides import engine_of, hub_of, workers_of
-from tests.support.patience import deadline
+from tests.support.patience import deadline, patience
 from tests.support.viewers import Look, Stepping, looking, once_held, stepping, until, viewing
 
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
-
-
-class Sleeper(Painter):
-    """Sleeps in its steps until a file is there."""
-
-    def __init__(self, me: int, path: Path) -> None:
-        super().__init__(me)
-        self.path = path
-
-    def step(self, action: Any) -> Any:
-        until(self.path.exists)
-        return super().step(action)
 
 
 class Blind(Painter):
@@ -104,8 +93,9 @@ def test_who_comes_before_the_first_reset_sees_the_first_step() -> None:
 
 def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path) -> None:
     options = {**TWO, "autoreset": "next_step", "output": "array"}
-    path = tmp_path / "awake"
-    with agym.make([Painter, partial(Sleeper, 1, path)], **options) as envs:
+    script = Script(str(tmp_path))
+    script.set(1, "step", "wait")
+    with agym.make(script.factories(2), **options) as envs:
         envs.reset()
         with watched(envs) as look:
             envs.send([0, 0])
@@ -115,7 +105,7 @@ def test_a_slow_environment_keeps_only_itself_out_of_the_picture(tmp_path: Path)
                 others += 1 in batch.env_ids
                 envs.send([0] * len(batch.env_ids), batch.env_ids.tolist())
             assert others == 0  # it still is at its first step
-            path.touch()
+            script.open(1, patience())
 
 
 @pytest.mark.full
