@@ -60,7 +60,7 @@ SWINGS = [partial(swing, length) for length in (5, 7, 8)]
 class Alone:
     """What a plain loop over Gymnasium's own statistics would write after each round."""
 
-    def __init__(self, mode: str, step: int = 0) -> None:
+    def __init__(self, mode: str, step: int) -> None:
         self.envs = [gym.wrappers.RecordEpisodeStatistics(make()) for make in SWINGS]
         self.over = [False] * len(self.envs)
         self.mode, self.step_count = mode, step

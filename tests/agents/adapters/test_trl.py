@@ -221,9 +221,9 @@ def test_a_trainer_plays_all_completions_at_once(
 class StubTrainer:
     """What :func:`rollout_func` reads of a trainer."""
 
-    def __init__(self, tokenizer: Any, num_generations: int = 2, room: int = 500) -> None:
+    def __init__(self, tokenizer: Any, room: int) -> None:
         self.processing_class = tokenizer
-        self.num_generations = num_generations
+        self.num_generations = 2
         self.num_generations_eval = 1
         self.max_completion_length = room
         self.model = torch.nn.Linear(1, 1)
@@ -246,7 +246,7 @@ def rolled_out(
         return ids, None if score is None else [[score] * len(each) for each in ids]
 
     with adapter.rollout_func(env, generate=generate, **options) as rollouts:
-        trainer = StubTrainer(tokenizer, room=room)
+        trainer = StubTrainer(tokenizer, room)
         for batch in prompts if isinstance(prompts, tuple) else (prompts,):
             output = rollouts(batch, trainer)
             assert {len(values) for values in output.values() if values} == {len(batch)}

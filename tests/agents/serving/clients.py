@@ -152,16 +152,16 @@ async def until_a_place_is_free(server: Server) -> None:
             await asyncio.sleep(0.02)
 
 
-async def settled(server: Server, sessions: int) -> None:
-    """Wait until so many sessions are open."""
+async def settled(server: Server) -> None:
+    """Wait until no session is open."""
     async with asyncio.timeout(patience(5)):
-        while server.sessions != sessions:  # noqa: ASYNC110
+        while server.sessions:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
 async def still_serves(server: Server) -> None:
     """Check that a server whose sessions have ended serves others."""
-    await settled(server, 0)
+    await settled(server)
     async with session(server) as client:
         await client.reset()
         await client.step(COUNT)

@@ -95,7 +95,7 @@ async def test_pings_are_answered_during_a_step_and_a_leave_is_noticed() -> None
         async with asyncio.timeout(patience(10)):
             await (await client.socket.ping())
         client.socket.transport.abort()
-        await settled(server, 0)
+        await settled(server)
         async with session(server) as early:
             assert code_of(await early.receive()) == "CAPACITY_REACHED"
         await until_a_place_is_free(server)
@@ -123,7 +123,7 @@ async def test_a_client_that_does_not_close_its_end_is_cut_off() -> None:
         assert await receive(reader) == (8, struct.pack(">H", 1000))
         with suppress(ConnectionError):
             assert await reader.read() == b""
-        await settled(server, 0)
+        await settled(server)
 
 
 @pytest.mark.parametrize("cut", [3, None])
@@ -151,7 +151,7 @@ async def test_a_client_that_asks_much_and_leaves(
     async with agym.serve(Told, 1, backend="thread") as server:
         async with raw(server) as (_, writer):
             writer.write(frame * 1000)
-        await settled(server, 0)
+        await settled(server)
     assert not caplog.records
 
 

@@ -48,8 +48,8 @@ class Counted(Painter):
         return super().render()
 
 
-def painters(count: int = 2, kind: Any = Painter, **options: Any) -> list[Any]:
-    return [partial(kind, i, shape=(64, 96, 3), **options) for i in range(count)]
+def painters(count: int = 2, kind: Any = Painter) -> list[Any]:
+    return [partial(kind, i, shape=(64, 96, 3)) for i in range(count)]
 
 
 def listening(url: str) -> list[int]:

@@ -58,7 +58,7 @@ def decoded(path: Path) -> list[tuple[float, Picture]]:
         ]
 
 
-def steps_in(pictures: list[tuple[float, Picture]], tolerance: int = 6) -> list[list[int]]:
+def steps_in(pictures: list[tuple[float, Picture]]) -> list[list[int]]:
     """How often each environment of a row of two had stepped, in each picture."""
     found = []
     for _, picture in pictures:
@@ -66,7 +66,7 @@ def steps_in(pictures: list[tuple[float, Picture]], tolerance: int = 6) -> list[
         tiles = picture[:, :48], picture[:, 50:]
         colours = [tile[4:-4, 4:-4].reshape(-1, 3).mean(axis=0) for tile in tiles]
         for i, colour in enumerate(colours):
-            assert abs(colour[1] - 60 * i) <= tolerance
+            assert abs(colour[1] - 60 * i) <= 6
         found.append([round(colour[0] / 20) for colour in colours])
     return found
 
