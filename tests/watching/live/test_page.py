@@ -20,8 +20,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import agym
 from agym.testing import Script
-from tests.support.drivers import FORKED, each_api
-from tests.support.envs.coroutine_envs import AsyncTally
+from tests.support.drivers import FORKED, Setup, each_api, everywhere
 from tests.support.envs.painting_envs import Painter
 from tests.support.envs.plain_envs import Tally
 from tests.support.insides import engine_of, painted, workers_of
@@ -29,13 +28,6 @@ from tests.support.patience import patience
 from tests.support.viewers import looking, stepping, until, viewing
 
 TWO: dict[str, Any] = {**FORKED, "workers": 2}
-SETUPS = {
-    "serial": {"backend": "serial"},
-    "thread": {"backend": "thread"},
-    "process": TWO,
-    "asyncio": {"backend": "asyncio"},
-    "coroutines": TWO,
-}
 
 
 class Counted(Painter):
@@ -64,10 +56,10 @@ def listening(url: str) -> list[int]:
 
 
 @each_api
-@pytest.mark.parametrize("setup", SETUPS)
-def test_it_shows_what_environments_render(setup: str, api: str) -> None:
-    kind: Any = partial(AsyncTally, Painter) if setup in ("asyncio", "coroutines") else Painter
-    with viewing(api, painters(3, kind), **SETUPS[setup]) as (_, look):
+@everywhere
+def test_it_shows_what_environments_render(setup: Setup, api: str) -> None:
+    made = [setup.adapt(one) for one in painters(3)]
+    with viewing(api, made, **setup.options) as (_, look):
         about = look.next("about")
         assert (about["num_envs"], about["pictures"]) == (3, True)
         first = look.next("picture")
