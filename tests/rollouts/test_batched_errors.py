@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import agym
+from agym.testing.scripted import ManyArguments
 from tests.rollouts.policies import PolicyBroke, double, each_kind, later
 from tests.support.patience import patience
 
@@ -56,14 +57,9 @@ class Worded(Exception):
         return 0
 
 
-class Uncopied(Exception):
-    def __init__(self, one: int, other: int) -> None:
-        super().__init__(f"{one} {other}")
-
-
 @each_kind
 @pytest.mark.parametrize(
-    ("error", "text"), [(Worded("x"), "tool x failed"), (Uncopied(1, 2), "1 2")]
+    ("error", "text"), [(Worded("x"), "tool x failed"), (ManyArguments(1, "a"), "1 a")]
 )
 async def test_errors_say_what_they_said(kind: Any, error: Exception, text: str) -> None:
     def raises(observations: Any) -> Any:
