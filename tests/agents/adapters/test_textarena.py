@@ -53,7 +53,7 @@ def test_the_reward_is_that_of_the_game() -> None:
 
 
 def first_free(player: int, observation: str) -> str:
-    return re.findall(r"\[\d\]", observation.rpartition("Available Moves:")[2])[0]
+    return re.findall(r"\[\d+\]", observation.rpartition("Available Moves:")[2])[0]
 
 
 async def first_free_later(player: int, observation: str) -> str:
@@ -85,33 +85,26 @@ def test_other_seats_are_played_by_a_function(opponent: Any, backend: str) -> No
 
 
 def test_three_players() -> None:
-    game = adapter.factory("ThreePlayerTicTacToe-v0", players=3, seat=1, opponent=any_cell)
+    game = adapter.factory("ThreePlayerTicTacToe-v0", players=3, seat=1, opponent=first_free)
     with agym.make(game, 2) as envs:
         envs.reset(seed=[5, 6])
         for _ in range(30):
-            free = [any_cell(1, observation) for observation in envs.reset(seed=[5, 6])[0]]
+            free = [first_free(1, observation) for observation in envs.reset(seed=[5, 6])[0]]
             step = envs.step(free)
             assert all(over or reward == 0.0 for over, reward in zip(*step[2:0:-1], strict=True))
 
 
-def any_cell(player: int, observation: str) -> str:
-    return re.findall(r"\[\d+\]", observation.rpartition("Available Moves:")[2])[0]
-
-
-def test_waiting_opponents_wait_at_once() -> None:
+async def test_waiting_opponents_wait_at_once() -> None:
     here = asyncio.Barrier(8)
 
     async def together(player: int, observation: str) -> str:
         await here.wait()
         return first_free(player, observation)
 
-    async def main() -> None:
-        game = adapter.factory("TicTacToe-v0", opponent=together)
-        async with agym.make_async(game, 8, output="list") as envs:
-            await envs.reset()
-            await envs.step(["[4]"] * 8)
-
-    asyncio.run(main())
+    game = adapter.factory("TicTacToe-v0", opponent=together)
+    async with agym.make_async(game, 8, output="list") as envs:
+        await envs.reset()
+        await envs.step(["[4]"] * 8)
 
 
 def test_an_opponent_that_raises_is_a_fault_of_its_game() -> None:
