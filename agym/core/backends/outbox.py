@@ -123,12 +123,11 @@ class Outbox:
             if type(item) is not Completion:
                 self._take(port, item, completions)
                 continue
-            number, start, stop, _ = item
-            pending, key = port.pending, (number, start)
-            if key in pending and pending[key][0] == stop:
-                del pending[key]
+            operation = item[:3]
+            if operation in port.pending:
+                del port.pending[operation]
             else:
-                port.settle(number, start, stop)
+                port.settle(*operation)
             completions.append(item)
         return completions
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -39,7 +39,7 @@ from agym.core.protocol.arguments import runs
 from agym.core.protocol.infos.policy import InfoPolicy
 from agym.core.protocol.messages.completions import Completion, Description, Payload
 from agym.core.protocol.messages.failures import Failure, WorkerDeath, describe_exception
-from agym.core.protocol.messages.operations import CLOSE, OPEN, Make, Operation
+from agym.core.protocol.messages.operations import CLOSE, OPEN, Make, Operation, Span
 from agym.core.protocol.table import SlotTable
 
 # Everything that a third-party backend needs, apart from a host such as ``SyncHost``.
@@ -180,10 +180,11 @@ class Port(ABC):
         self.options = options
         self.outbox = outbox
         self.marker: RunningSlot = [0]
-        # The stop and name of each posted and uncompleted operation, by number and start; and the
-        # environments that completed before the others of their operation.
-        self.pending: dict[tuple[int, int], tuple[int, str]] = {}
-        self._early: dict[tuple[int, int], set[int]] = {}
+        # The name of each posted and uncompleted operation, and the environments that completed
+        # before the others of their operation. An operation is known by its number and its range,
+        # because a part of it may be sent again while the rest is under way.
+        self.pending: dict[Span, str] = {}
+        self._early: dict[Span, set[int]] = {}
         # The name of the last operation on all environments, and of later ones on some.
         self._last_name = Make.name
         self._last_names: dict[int, str] = {}
@@ -298,9 +299,9 @@ class Port(ABC):
 
     def record(self, operation: Operation) -> None:
         """Note that an operation is about to be posted."""
-        number, start, stop, message = operation
-        self.pending[number, start] = stop, message.name
-        self.note_name(message.name, start, stop)
+        name = operation.message.name
+        self.pending[operation.span] = name
+        self.note_name(name, operation.start, operation.stop)
 
     def note_name(self, name: str, start: int, stop: int) -> None:
         """Note the last operation of some environments."""
@@ -312,33 +313,44 @@ class Port(ABC):
 
     def settle(self, number: int, low: int, high: int) -> None:
         """Note that environments have completed an operation."""
-        pending = self.pending
         if number == CLOSE:
             self.closed = True
-        for key, (stop, _) in pending.items():
-            if key[0] == number and key[1] <= low and high <= stop:
-                if self.complete_early(key, stop, low, high):
-                    del pending[key]
-                break
+        operation = self.find(self.pending, number, low, high)
+        if operation is not None and self.complete(operation, low, high):
+            del self.pending[operation]
 
-    def complete_early(self, key: tuple[int, int], stop: int, low: int, high: int) -> bool:
+    def find(self, operations: Collection[Span], number: int, low: int, high: int) -> Span | None:
+        """Return the operation of which these environments are an uncompleted part, if any."""
+        if (number, low, high) in operations and (number, low, high) not in self._early:
+            return number, low, high
+        for operation in operations:
+            if operation[0] == number and operation[1] <= low < high <= operation[2]:
+                early = self._early.get(operation)
+                if not early or early.isdisjoint(range(low, high)):
+                    return operation
+        return None
+
+    def complete(self, operation: Span, low: int, high: int) -> bool:
         """Note a part of an operation that has completed; return whether it was the last."""
-        early = self._early.setdefault(key, set())
+        _, start, stop = operation
+        if (low, high) == (start, stop):
+            return True
+        early = self._early.setdefault(operation, set())
         early.update(range(low, high))
-        if len(early) < stop - key[1]:
+        if len(early) < stop - start:
             return False
-        del self._early[key]
+        del self._early[operation]
         return True
 
     def unfinished(self) -> list[tuple[int, int, int, str]]:
         """Return the pending operations in the order of ``post``: number, start, stop and name."""
-        return [(*key, *rest) for key, rest in self.pending.items()]
+        return [(*operation, name) for operation, name in self.pending.items()]
 
     def doing(self) -> dict[int, str]:
         """Return each environment's oldest pending operation, or ``idle after`` its last one."""
         doing = {i: f"idle after {self._last_names.get(i, self._last_name)}" for i in self.ids}
         for number, start, stop, name in reversed(self.unfinished()):
-            early = self._early.get((number, start), ())
+            early = self._early.get((number, start, stop), ())
             doing.update((i, name) for i in range(start, stop) if i not in early)
         return doing
 
@@ -346,7 +358,7 @@ class Port(ABC):
         """Complete all pending operations with a problem."""
         completions = []
         for number, start, stop, _ in self.unfinished():
-            early = self._early.get((number, start), ())
+            early = self._early.get((number, start, stop), ())
             for span in runs(tuple(i for i in range(start, stop) if i not in early)):
                 payload = Payload(problems=[problem])
                 completions.append(Completion(number, span.start, span.stop, payload))

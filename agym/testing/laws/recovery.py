@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from agym import FaultPolicy
 from agym.errors import AgymError, CrashLoopError, ResetNeededError
-from agym.testing.law import assert_same, law, play
+from agym.testing.law import assert_same, law, play, steps_of
 from agym.testing.laws.receiving import receive_all
 from agym.testing.worlds import World
 
@@ -169,6 +170,24 @@ def _ended(world: World, envs: Any) -> tuple[list[list[tuple[float, float]]], li
         if world.autoreset == "disabled" and over.size:
             infos += envs.reset(env_ids=over).infos
     return ended, infos
+
+
+@law("single", "concurrent")
+def an_environment_is_replaced_while_others_are_in_the_same_step(world: World) -> None:
+    """Its part of the step is sent again, and is not confused with theirs, which end later."""
+    with world.with_options(workers=1, on_fault="restart").open(3, length=99) as envs:
+        envs.reset(seed=3)
+        for k, failing in enumerate((0, 2)):
+            envs.script.set(failing, "step", "raise")
+            envs.script.set(1, "step", "wait")
+            later = threading.Timer(0.1, envs.script.open, [1])
+            later.start()
+            result = envs.step([5, 6, 7])
+            later.join()
+            assert ["fault" in info for info in result.infos] == [i == failing for i in range(3)]
+            assert steps_of(envs)[1] == k + 1
+            assert result.truncated.tolist() == [i == failing for i in range(3)]
+            envs.reset(env_ids=[failing])
 
 
 @law("single")

@@ -38,12 +38,10 @@ RING = 16
 ENTRY = 3
 
 # Headers of packed messages. Down: the ring's tail, number, start, stop. Up: number, and the count
-# of spans of environments that have completed; the spans follow, each after its operation's start.
+# of spans of environments that have completed; the spans follow, each by its first environment and
+# one past its last.
 DOWN = struct.Struct("<qqqq")
 UP = struct.Struct("<qq")
-
-# An operation's start, then the first and one past the last of its completed environments.
-SlotRange = tuple[int, int, int]
 
 
 def mailbox_fields(count: int) -> dict[str, Field]:

@@ -31,7 +31,6 @@ from agym.core.backends.process.mailbox import (
     TAIL,
     UP,
     WORKER_ASLEEP,
-    SlotRange,
     mailbox_fields,
 )
 from agym.core.backends.process.serialization import Buffer, pack_by_value, unpack
@@ -43,7 +42,7 @@ from agym.core.protocol.memory import Arena
 from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Payload
 from agym.core.protocol.messages.failures import Failure, WorkerDeath, describe_exit
-from agym.core.protocol.messages.operations import Message, Operation, Step
+from agym.core.protocol.messages.operations import Message, Operation, Span, Step
 from agym.core.protocol.table import Extension, SlotTable
 from agym.core.protocol.typing import Array
 
@@ -109,8 +108,8 @@ class ProcessPort(Port):
         self._sent = 0
         self._received = 0
         self._completed = 0
-        # The stop of each pending step in the ring, in order, by number and start.
-        self._ring: OrderedDict[tuple[int, int], int] = OrderedDict()
+        # The pending steps in the ring, in order; no value is used.
+        self._ring: OrderedDict[Span, None] = OrderedDict()
         self._completions: list[Completion] = []
 
     def attach(self, table: SlotTable) -> None:
@@ -145,7 +144,7 @@ class ProcessPort(Port):
             words[entry] = number
             words[entry + 1] = low << 32 | high
             words[entry + 2] = plane
-            self._ring[number, low] = high
+            self._ring[number, low, high] = None
             tail += 1
         self._tail = tail
         words[POSTED] = time.perf_counter_ns()
@@ -258,8 +257,9 @@ class ProcessPort(Port):
         try:
             payload = unpack(body) if body else None
         except Exception as error:
-            start, low, _ = spans[0]
-            _, name = self.pending.get((number, start), (0, Step.name))
+            low, high = spans[0]
+            operation = self.find(self.pending, number, low, high)
+            name = Step.name if operation is None else self.pending[operation]
             payload = Payload(problems=[Failure.of(error, low, name)])
         if payload is not None and not isinstance(payload, Payload):
             raise ValueError(f"a reply of type {type(payload).__name__}")
@@ -267,43 +267,40 @@ class ProcessPort(Port):
             for slot, value in payload.values.items():
                 if isinstance(value, ShelvedFrame):
                     payload.values[slot] = self.frames.open(value)
-        for k, (start, low, high) in enumerate(spans, 1):
-            self._settle((number, start), low, high)
+        for k, (low, high) in enumerate(spans, 1):
+            self._settle(number, low, high)
             last = k == len(spans)  # it includes the rest, and the problems
             part = payload if last or payload is None else payload.take(range(low, high))
             self._completions.append(Completion(number, low, high, part))
 
     def _take_completed(self) -> None:
         """Complete the oldest pending step, which has no payload."""
-        (number, start), stop = self._ring.popitem(last=False)
-        self._completions.append(Completion(number, start, stop))
+        operation, _ = self._ring.popitem(last=False)
+        self._completions.append(Completion(*operation))
         self._completed += 1
 
-    def _settle(self, key: tuple[int, int], low: int, high: int) -> None:
+    def _settle(self, number: int, low: int, high: int) -> None:
         """Remove completed environments from the pending operations.
 
         Raises:
             ValueError: The environments are not pending.
         """
-        stop = self._ring[key] if key in self._ring else self.pending.get(key, (None,))[0]
-        if stop is None:
-            raise ValueError(f"a reply to operation {key}, which is not pending")
-        repeated = not self._early.get(key, set()).isdisjoint(range(low, high))
-        if repeated or not key[1] <= low < high <= stop:
-            raise ValueError(f"a reply about {(low, high)}, which is not pending")
-        if (low, high) != (key[1], stop) and not self.complete_early(key, stop, low, high):
-            return
-        if key in self._ring:
-            # Steps that completed earlier without a message are reported first.
-            completed = self.bell.read(COMPLETED)
-            while self._completed < completed and next(iter(self._ring)) != key:
-                self._take_completed()
-            del self._ring[key]
+        ring = self._ring
+        if step := self.find(ring, number, low, high):
+            if self.complete(step, low, high):
+                # Steps that completed earlier without a message are reported first.
+                completed = self.bell.read(COMPLETED)
+                while self._completed < completed and next(iter(ring)) != step:
+                    self._take_completed()
+                del ring[step]
+        elif operation := self.find(self.pending, number, low, high):
+            if self.complete(operation, low, high):
+                del self.pending[operation]
         else:
-            del self.pending[key]
+            raise ValueError(f"a reply about {(low, high)} in {number}, which is not pending")
 
     def unfinished(self) -> list[tuple[int, int, int, str]]:
-        steps = [(*key, stop, Step.name) for key, stop in self._ring.items()]
+        steps = [(*step, Step.name) for step in self._ring]
         return sorted([*super().unfinished(), *steps])
 
     def fail(self, problem: WorkerDeath | Failure) -> list[Completion]:
@@ -379,13 +376,13 @@ def end_processes(ports: Sequence[Any]) -> None:
             process.close()
 
 
-def _read_head(message: Buffer) -> tuple[int, list[SlotRange], memoryview]:
+def _read_head(message: Buffer) -> tuple[int, list[tuple[int, int]], memoryview]:
     """Parse a worker's message: number, spans, and packed payload."""
     if len(message) < UP.size:
         raise ValueError(f"a message of {len(message)} bytes")
     number, count = UP.unpack_from(message)
-    if not 0 < count <= (len(message) - UP.size) // 24:
+    if not 0 < count <= (len(message) - UP.size) // 16:
         raise ValueError(f"a message of {len(message)} bytes about {count} spans")
-    flat = struct.unpack_from(f"<{3 * count}q", message, UP.size)
-    spans = [*zip(flat[::3], flat[1::3], flat[2::3], strict=True)]
-    return number, spans, memoryview(message)[UP.size + 24 * count :]
+    flat = struct.unpack_from(f"<{2 * count}q", message, UP.size)
+    spans = [*zip(flat[::2], flat[1::2], strict=True)]
+    return number, spans, memoryview(message)[UP.size + 16 * count :]

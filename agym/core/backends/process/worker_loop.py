@@ -36,7 +36,6 @@ from agym.core.backends.process.mailbox import (
     TAIL,
     UP,
     WORKER_ASLEEP,
-    SlotRange,
 )
 from agym.core.backends.process.serialization import Buffer, find_unsendable, pack, unpack
 from agym.core.backends.spinning import SpinPolicy
@@ -50,7 +49,7 @@ from agym.core.protocol.infos.schema import Schema
 from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Description, Payload
 from agym.core.protocol.messages.failures import Failure
-from agym.core.protocol.messages.operations import Operation, plain_step
+from agym.core.protocol.messages.operations import Operation, Span, plain_step
 from agym.core.protocol.typing import Array
 from agym.core.protocol.value_copies import is_plain
 
@@ -166,11 +165,11 @@ class WorkerLoop:
 
     def answer(self, completion: Completion) -> None:
         """Send the completion of a whole operation; its bytes wake the caller."""
-        span = (completion.start, completion.start, completion.stop)
-        self.send(completion.number, [span], completion.payload)
+        number, start, stop, payload = completion
+        self.send(number, [(start, stop)], payload)
         self._channel.flush_all()
 
-    def send(self, number: int, spans: Sequence[SlotRange], payload: Payload | None) -> None:
+    def send(self, number: int, spans: Sequence[tuple[int, int]], payload: Payload | None) -> None:
         """Send the completed spans of the operations with a number."""
         flat = [bound for span in spans for bound in span]
         head = UP.pack(number, len(spans)) + struct.pack(f"<{len(flat)}q", *flat)
@@ -276,12 +275,12 @@ class WorkerLoop:
         """Start operations on the running loop, in the order of posting, until ``close`` or EOF."""
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._progress: dict[tuple[int, int], _Progress] = {}  # by an operation's number and start
+        self._progress: dict[Span, _Progress] = {}
         # The payload to send with the spans, by number; the schemas that it needs; and problems,
         # each of which is sent separately, so that its environment is known.
         self._payloads: dict[int, Payload] = {}
         self._schemas: dict[int, Schema] = {}
-        self._problems: list[tuple[int, SlotRange, Payload]] = []
+        self._problems: list[tuple[int, int, Payload]] = []
         self._sending: asyncio.Handle | None = None
         self._is_urgent = False
         # The loop always sleeps on the channel, so the flag stays set and each post rings.
@@ -302,27 +301,25 @@ class WorkerLoop:
 
     def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         """Record that an environment has completed an operation."""
-        number, start, stop, message = operation
-        progress = self._progress.get((number, start))
+        span, message = operation.span, operation.message
+        progress = self._progress.get(span)
         if progress is None:
-            progress = self._progress[number, start] = _Progress(stop - start)
+            progress = self._progress[span] = _Progress(operation.stop - operation.start)
         progress.remaining -= 1
         if payload is None:
             progress.slots.append(slot)
         else:
-            self._add(number, start, slot, payload, progress)
+            self._add(operation.number, slot, payload, progress)
         if self._sending is None or not (progress.remaining or self._is_urgent):
             self._send_in(self.patience if progress.remaining else 0.0)
         if isinstance(message, ops.Load):
             self._send_ended()  # must arrive before the environment's next completion
 
-    def _add(
-        self, number: int, start: int, slot: int, payload: Payload, progress: _Progress
-    ) -> None:
+    def _add(self, number: int, slot: int, payload: Payload, progress: _Progress) -> None:
         self._schemas.update(payload.schemas)
         payload.schemas = {}
         if payload.problems:
-            self._problems.append((number, (start, slot, slot + 1), payload))
+            self._problems.append((number, slot, payload))
             return
         progress.slots.append(slot)
         merged = self._payloads.get(number)
@@ -349,25 +346,25 @@ class WorkerLoop:
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
-        spans: dict[int, list[SlotRange]] = {}
+        spans: dict[int, list[tuple[int, int]]] = {}
         over: dict[int, int] = {}  # the latest operation that has ended, by its start
-        for (number, start), progress in self._progress.items():
+        for (number, start, _), progress in self._progress.items():
             if progress.slots:
                 ended = runs(tuple(sorted(progress.slots)))
-                spans.setdefault(number, []).extend((start, ids.start, ids.stop) for ids in ended)
+                spans.setdefault(number, []).extend((ids.start, ids.stop) for ids in ended)
                 progress.slots.clear()
             if not progress.remaining:
                 over[start] = max(number, over.get(start, number))
         if over:  # older operations are over, too: their unfinished environments were given up
             self._progress = {
-                key: progress
-                for key, progress in self._progress.items()
-                if key[0] > over.get(key[1], -1)
+                span: progress
+                for span, progress in self._progress.items()
+                if progress.remaining and span[0] >= over.get(span[1], -1)
             }
         payloads, self._payloads = self._payloads, {}
         problems, self._problems = self._problems, []
         answers = [(number, ids, payloads.get(number)) for number, ids in spans.items()]
-        answers += [(number, [span], payload) for number, span, payload in problems]
+        answers += [(number, [(slot, slot + 1)], payload) for number, slot, payload in problems]
         for number, ids, payload in answers:
             if self._schemas:  # schemas must arrive before infos that use them
                 payload = payload or Payload()

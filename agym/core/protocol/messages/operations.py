@@ -19,6 +19,9 @@ from agym.core.protocol.messages.resets import Options
 # completions without an operation, such as a worker's death.
 OPEN, CLOSE, FAULT = 0, -1, -2
 
+# An operation's number, start and stop.
+Span = tuple[int, int, int]
+
 
 class Operation(NamedTuple):
     """A message to the environments ``start:stop``.
@@ -36,7 +39,7 @@ class Operation(NamedTuple):
     message: Message
 
     @property
-    def span(self) -> tuple[int, int, int]:
+    def span(self) -> Span:
         """Number, start and stop, as in the completion."""
         return self.number, self.start, self.stop
 
