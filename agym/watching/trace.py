@@ -64,11 +64,12 @@ def trace(envs: Any, path: str | os.PathLike[str]) -> Trace:
     """
     several = envs if isinstance(envs, list | tuple) else [envs]
     apis = [envs_of(each, "agym.trace") for each in several]
-    named = [("environments" if api.spec is None else api.spec.id, api.tap) for api in apis]
+    taps = [api.tap for api in apis]  # first, because environments that aren't open have no spec
+    names = ["environments" if api.spec is None else api.spec.id for api in apis]
     path = Path(path)
     if not path.parent.is_dir():
         raise UsageError(f"path={str(path)!r} is in a folder that does not exist")
-    return Trace(named, path)
+    return Trace([*zip(names, taps, strict=True)], path)
 
 
 class Trace(Attached, Hook):

@@ -238,10 +238,3 @@ def test_bad_options_are_refused(world: World, options: dict[str, Any], names: s
         with pytest.raises(agym.UsageError) as caught:
             agym.chaos(envs.envs, **options)
         assert names in str(caught.value)
-
-
-def test_environments_that_are_not_open_are_refused() -> None:
-    envs = agym.make_async("CartPole-v1", 2)
-    with pytest.raises(agym.ClosedError, match="not open yet"):
-        agym.chaos(envs, error=0.1)
-    asyncio.run(envs.aclose())

@@ -157,6 +157,8 @@ def test_closed_and_other_environments_are_refused(name: str, tmp_path: Path) ->
         pass
     with pytest.raises(agym.ClosedError, match="closed"):
         attach(envs, tmp_path)
+    with pytest.raises(agym.ClosedError, match="not open yet"):
+        attach(agym.make_async([Painter] * 2, backend="serial"), tmp_path)
     with pytest.raises(
         agym.UsageError,
         match=rf"agym\.{name.split()[0]} takes environments that agym runs, not object",

@@ -275,10 +275,7 @@ def test_environments_have_one_page_and_a_port_one_server() -> None:
 
 
 async def test_pages_of_async_environments_are_made_in_a_coroutine() -> None:
-    envs = agym.make_async(painters(), backend="serial")
-    with pytest.raises(agym.ClosedError, match="not open"):
-        agym.watch(envs)
-    async with envs:
+    async with agym.make_async(painters(), backend="serial") as envs:
         with pytest.raises(agym.UsageError, match="coroutine"):
             await asyncio.to_thread(agym.watch, envs)
 
