@@ -232,7 +232,7 @@ class Script:
             return False
         return True
 
-    def open(self, env_id: int, seconds: float = 60.0) -> None:
+    def open(self, env_id: int, seconds: float = 120.0) -> None:
         """Wait until an environment reaches its gate, and open the gate.
 
         Raises:

@@ -44,8 +44,10 @@ async def test_environments_that_are_not_open(setup: dict[str, Any]) -> None:
     assert await envs is envs
     await envs.reset()
     assert repr(envs) == f"{start})"
-    await envs.aclose()
-    await agym.make_async(Tally, 2, **setup).aclose()
+    await asyncio.gather(*(envs.aclose() for _ in range(3)))
+    never_opened = agym.make_async(Tally, 2, **setup)
+    for _ in range(2):
+        await never_opened.aclose()
 
 
 async def test_opening_does_not_block_the_loop(script: Script) -> None:

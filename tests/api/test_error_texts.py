@@ -54,6 +54,16 @@ MISFITS: list[tuple[spaces.Space[Any], Any, str]] = [
 
 
 @each_setup
+@pytest.mark.parametrize("wrong", ["dtype", "type", "reward", "four", "info"])
+def test_a_step_that_does_not_fit_spoils_no_other(setup: dict[str, Any], wrong: str) -> None:
+    with agym.make([Tally, partial(Misfit, wrong), Tally], **setup) as envs:
+        envs.reset()
+        with pytest.raises(agym.EnvError, match="environment 1"):
+            envs.step([1, 9, 1])
+        assert [observation[1] for observation in envs.reset(env_ids=[1])[0]] == [1, 0, 1]
+
+
+@each_setup
 def test_an_observation_that_does_not_fit_is_described(setup: dict[str, Any]) -> None:
     for space, wrong, words in MISFITS:
         right = space.sample()
@@ -123,6 +133,10 @@ def test_infos_and_values_that_cannot_be_sent_are_named(make: Callable[[], Any])
                 give()
             assert group.value.env_ids == (0, 1, 2)
         envs.step([0, 0, 0])
+    factories = [Tally, Tally, lambda: Holds(make())]
+    match = "2.*(the returned value|no attribute)"
+    with agym.make(factories, **PROCESS) as envs, pytest.raises(Exception, match=match):
+        envs.thing
 
 
 def test_what_need_not_be_sent_may_be_anything() -> None:
@@ -147,6 +161,8 @@ def test_factories_and_arguments_that_cannot_be_sent_are_named() -> None:
         for words, call in calls.items():
             with pytest.raises(agym.UsageError, match=f"{words} can't be pickled: .*'thread'"):
                 call(envs)
+        with pytest.raises(agym.UsageError, match="can't be pickled"):
+            envs.ends = lock
         assert envs.ends == [False] * 3
         assert envs.what_was_received() == [[], [], []]
     words = r"the factory of environment 1 can't be pickled: .*_thread\.lock"

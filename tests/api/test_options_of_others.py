@@ -11,14 +11,42 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 import agym
-from agym.api.options.names import NESTED, OTHERS
-from agym.api.options.options import OPTION_NAMES
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.vector_envs import Tally as VectorTally
 
+PROCESS, RAY = "use backend=agym.backends.Process({})", "use backend=agym.backends.Ray({})"
+FAULTS = "use on_fault=agym.FaultPolicy({})"
 REMEDIES = {
-    **{name: f"use `{it}`" if it in OPTION_NAMES else it for name, it in OTHERS.items()},
-    **NESTED,
+    # Other libraries.
+    "n_envs": "use `num_envs`",
+    "num_workers": "use `workers`",
+    "num_processes": "use `workers`",
+    "vec_env_cls": "use `backend`",
+    "vectorization_mode": "use `backend`",
+    "autoreset_mode": "use `autoreset`",
+    "batch_size": "use recv(min_envs=...)",
+    "wrapper_class": "pass a factory that wraps: lambda: Wrapper(gymnasium.make(...))",
+    "env_kwargs": "one by one as keywords",
+    "shared_memory": "leave it out",
+    "spares": "docs/howto/rate_limits.md",
+    "fleet": "use rate_limit=",
+    "hedge": "send and recv(min_envs=...)",
+    # Former versions: the option belongs to an object now.
+    "start_method": PROCESS.format("start_method=..."),
+    "pin": PROCESS.format("pin=..."),
+    "recycle": PROCESS.format("recycle=..."),
+    "recycle_episodes": PROCESS.format("recycle=agym.Recycle(episodes=...)"),
+    "recycle_rss_mb": PROCESS.format("recycle=agym.Recycle(rss_mb=...)"),
+    "max_concurrency": "use backend=agym.backends.Asyncio(max_concurrency=...)",
+    "resources": RAY.format("resources=..."),
+    "placement": RAY.format("placement=..."),
+    "runtime_env": RAY.format("runtime_env=..."),
+    "address": RAY.format("address=..."),
+    "workers_per_node": RAY.format("workers_per_node=..."),
+    "max_restarts": FAULTS.format("'restart', max_restarts=..."),
+    "restart_window": FAULTS.format("'restart', restart_window=..."),
+    "replay_limit": FAULTS.format("'replay', replay_limit=..."),
+    "capsule_dir": FAULTS.format("capsule_dir=..."),
     # Misspelt.
     "backends": "did you mean `backend`?",
     "auto_reset": "did you mean `autoreset`?",

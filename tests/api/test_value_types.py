@@ -228,6 +228,7 @@ FORMS: list[tuple[Any, Any, list[Any]]] = [
     (TUPLE, (ZEROS, GEARS), [[[ZEROS[0], 0], (ZEROS[1], 1), [ZEROS[2], 2]]]),
     (SMALL, np.array([0, 254, 255], np.uint8), [[0, 254, 255]]),
     (SIGNED, np.array([-128, 0, 127], np.int8), [[-128, 0, 127]]),
+    (spaces.MultiBinary(2), np.array([[1, 0]] * 3, np.int8), [np.array([[True, False]] * 3)]),
 ]  # fmt: skip
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,11 +40,22 @@ def steps_of(result: Any) -> list[list[int]]:
 
 @contextmanager
 def ctrl_c(gate: Gate) -> Iterator[None]:
-    """Interrupt the block by Ctrl-C once an environment waits at the gate; then open the gate."""
+    """Interrupt the block by Ctrl-C while an environment waits at the gate; then open the gate.
+
+    The caller sleeps by then: an interrupt of ``step_async`` would be another test.
+    """
     interrupted = threading.Event()
+    caller = threading.get_ident()
+
+    def sleeps() -> bool:
+        frames = traceback.walk_stack(sys._current_frames()[caller])
+        return any(frame.f_code.co_name == "sleep_on" for frame, _ in frames)
 
     def interrupt() -> None:
+        end = time.monotonic() + patience()
         with Path(gate.path).open("w"):
+            while not sleeps() and time.monotonic() < end:
+                time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGINT)
             interrupted.wait(patience())
 

@@ -75,6 +75,7 @@ def a_group_has_the_whole_api(world: World) -> None:
             with pytest.raises(UsageError):
                 use()
         assert b.get_attr("now") == [0] * b.num_envs
+        a.send([0] * n)
         a.close()
         for group in (a, b, envs):
             with pytest.raises(ClosedError):

@@ -19,7 +19,7 @@ from agym.errors import (
     ResetNeededError,
     WorkerDied,
 )
-from agym.testing.law import assert_same, law, rows, steps_of
+from agym.testing.law import assert_same, await_for, law, rows, steps_of
 from agym.testing.laws.groups import split
 from agym.testing.worlds import World
 
@@ -376,6 +376,8 @@ def closing_ends_all_that_waits(world: World) -> None:
             envs = player.envs
             envs.send([0, 0], [0, 1])
             pending = [envs.step([0], env_ids=[2]), envs.reset(), envs.render()]
+            pending.append(envs.get_attr("value"))
+            await await_for(pending[0], 1)  # cancelled
             waiting: list[Any] = [asyncio.ensure_future(envs.recv()) for _ in range(2)]
             waiting.append(asyncio.ensure_future(anext(envs.as_completed())))
             await asyncio.sleep(0)

@@ -182,8 +182,10 @@ def an_environment_is_replaced_while_others_are_in_the_same_step(world: World) -
             envs.script.set(1, "step", "wait")
             later = threading.Timer(0.1, envs.script.open, [1])
             later.start()
-            result = envs.step([5, 6, 7])
-            later.join()
+            try:
+                result = envs.step([5, 6, 7])
+            finally:
+                later.join()
             assert ["fault" in info for info in result.infos] == [i == failing for i in range(3)]
             assert steps_of(envs)[1] == k + 1
             assert result.truncated.tolist() == [i == failing for i in range(3)]

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 from typer.testing import CliRunner
 
@@ -168,6 +169,17 @@ def test_an_environment_that_cannot_be_pickled_is_not_measured() -> None:
     with pytest.raises(agym.UsageError, match=r"pickled: name a backend"):
         agym.plan(lambda: lock and Recorded(), 2)
     assert [*Path.cwd().iterdir()] == []
+
+
+def test_the_command_tells_of_a_crash() -> None:
+    factory = partial(Recorded, "diary", "step", leave)
+    gymnasium.register("Ends-v0", entry_point=factory)
+    try:
+        result = CliRunner().invoke(app, ["plan", "Ends-v0", "2"])
+    finally:
+        del gymnasium.registry["Ends-v0"]
+    assert result.exit_code == 2
+    assert "Ends-v0 ended its process" in result.output
 
 
 SCRIPT = """

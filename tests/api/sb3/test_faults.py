@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import agym
 from agym.testing import Script
 from tests.support.backends import OF_ENVS
+from tests.support.envs.plain_envs import Tally
 from tests.support.patience import deadline
 from tests.support.training import each_place
 from tests.support.worlds import ctrl_c
@@ -120,3 +122,21 @@ def test_options_are_for_one_reset_also_if_it_fails(script: Script) -> None:
     vec_env.reset()
     assert vec_env.reset_infos[0]["options"] is None
     vec_env.close()
+
+
+class Strict(Tally):
+    """Has an attribute with a rule."""
+
+    @property
+    def mass(self) -> float:
+        return 1.0
+
+    @mass.setter
+    def mass(self, value: float) -> None:
+        raise ValueError("mass must be positive")
+
+
+def test_an_assignment_that_raises_names_its_environment() -> None:
+    with closing(agym.sb3.AgymVecEnv([Strict] * 2, backend="serial")) as vec_env:
+        with pytest.raises(agym.EnvError, match=r"environment 1 .*mass must be positive"):
+            vec_env.set_attr("mass", -1.0, indices=1)

@@ -16,8 +16,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from agym.api.options.environments import make_factories
 from agym.core.planning import sampling
-from agym.core.planning.sampling import make_sample, measure, measure_on_loop, obstacle
+from agym.core.planning.sampling import make_sample, measure, measure_on_loop, name_of, obstacle
 from tests.support.envs.costly_envs import AsyncCostly, Costly
 from tests.support.envs.plain_envs import Result, Tally
 
@@ -114,3 +115,8 @@ def test_whether_it_can_be_sent_to_another_process() -> None:
     assert not obstacle([Tally, Tally])
     assert not obstacle([lambda: Tally(length=4)])
     assert "pickled" in obstacle([Tally, lambda: lock and Tally()])
+
+
+def test_names() -> None:
+    assert name_of(make_factories("CartPole-v1", 2, {})[1]) == "CartPole-v1"
+    assert name_of(partial(Tally, length=3)) == "Tally"

@@ -19,6 +19,7 @@ import pytest
 
 import agym
 from agym.backends import Process
+from agym.core.backends.process import process_port
 from agym.testing import World, assert_same
 from agym.testing.law import play
 from tests.support.backends import FORK
@@ -31,7 +32,8 @@ from tests.support.envs.plain_envs import Counted, Probe, Tally
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_start_methods(method: str) -> None:
     """The laws run on forks: others have the same results and name a dead worker as well."""
-    world = World(Process(start_method=method), autoreset="next_step", workers=2)
+    api = "async" if method == "forkserver" else "sync"
+    world = World(Process(start_method=method), api, autoreset="next_step", workers=2)
     with world.open(5) as envs, world.serial.open(5) as serial:
         assert_same(play(envs), play(serial))
         pid = envs.call("pid")[0]
@@ -54,6 +56,12 @@ def test_environments_are_dealt_in_contiguous_ranges(
         pids = envs.pid()
         assert os.getpid() not in pids
         assert [len(list(group)) for _, group in groupby(pids)] == sizes
+
+
+def test_a_worker_per_core_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_port, "available_cores", lambda: 2)
+    with agym.make(Probe, 5, backend=FORK) as envs:
+        assert len({*envs.pid()}) == 2
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import agym
 from agym.core.engine.faults.capsule import describe_factory, read_capsule, write_capsule
 from agym.testing.scripted import Mute, Unpicklable
 from tests.support.capsules import a_capsule, with_head
@@ -180,3 +181,17 @@ def test_modules_are_found_where_the_writer_found_them(tmp_path: Path) -> None:
     finally:
         sys.path[:] = before
         sys.modules.pop("kitchen", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"agym_snapshot": 1}\n', r"not a capsule: use agym\.Snapshot\.load$"),
+        (b"hello", "is not an agym capsule file$"),
+    ],
+)
+def test_other_files_are_refused(content: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(agym.UsageError, match=words):
+        read_capsule(path)
