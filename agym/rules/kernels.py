@@ -33,7 +33,7 @@ GAME = np.dtype(
     align=True,
 )  # fmt: skip
 
-# Autoreset modes, by the names of Gymnasium's: what follows an episode's end.
+# Autoreset modes, named as Gymnasium's: what follows an episode's end.
 NEXT_STEP, SAME_STEP, DISABLED = 0, 1, 2
 
 

@@ -136,7 +136,7 @@ def test_infos_and_values_that_cannot_be_sent_are_named(make: Callable[[], Any])
     factories = [Tally, Tally, lambda: Holds(make())]
     match = "2.*(the returned value|no attribute)"
     with agym.make(factories, **PROCESS) as envs, pytest.raises(Exception, match=match):
-        envs.thing
+        _ = envs.thing
 
 
 def test_what_need_not_be_sent_may_be_anything() -> None:

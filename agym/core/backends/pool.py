@@ -310,6 +310,10 @@ class Pool:
                 else:
                     self._refuse(part, port.death)
 
+    def settle(self, number: int, slot: int) -> None:
+        """Note that no worker runs an environment's part of an operation anymore."""
+        self._ports[self.worker_of(slot)].settle(number, slot, slot + 1)
+
     def _refuse(self, part: Operation, death: WorkerDeath) -> None:
         """Complete an operation on environments whose worker is gone."""
         self._completions.append(Completion(*part.span, Payload(problems=[death])))

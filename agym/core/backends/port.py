@@ -182,7 +182,7 @@ class Port(ABC):
         self.marker: RunningSlot = [0]
         # The name of each posted and uncompleted operation, and the environments that completed
         # before the others of their operation. An operation is known by its number and its range,
-        # because a part of it may be sent again while the rest is under way.
+        # because a part of it may be sent again while the rest is under way: the ranges overlap.
         self.pending: dict[Span, str] = {}
         self._early: dict[Span, set[int]] = {}
         # The name of the last operation on all environments, and of later ones on some.
@@ -311,13 +311,16 @@ class Port(ABC):
         else:
             self._last_names.update(dict.fromkeys(range(start, stop), name))
 
-    def settle(self, number: int, low: int, high: int) -> None:
-        """Note that environments have completed an operation."""
+    def settle(self, number: int, low: int, high: int) -> bool:
+        """Note that environments have completed an operation; return whether it was pending."""
         if number == CLOSE:
             self.closed = True
         operation = self.find(self.pending, number, low, high)
-        if operation is not None and self.complete(operation, low, high):
+        if operation is None:
+            return False
+        if self.complete(operation, low, high):
             del self.pending[operation]
+        return True
 
     def find(self, operations: Collection[Span], number: int, low: int, high: int) -> Span | None:
         """Return the operation of which these environments are an uncompleted part, if any."""

@@ -134,9 +134,12 @@ class Episode:
     def known_row(self) -> tuple[Any, ...]:
         """Return the row of an environment that is on hold or cut off.
 
-        The caller's side resets an environment that was cut off before its first reset.
+        Raises:
+            RuntimeError: It was cut off before its first reset.
         """
         assert self.row is not None
+        if self.phase is Phase.CUT and self.row[0] is None:
+            raise RuntimeError("the environment was replaced: reset it first")
         return self.row
 
 

@@ -44,7 +44,7 @@ def is_plain(value: Any, depth: int = _DEPTH) -> bool:
 
 
 def copy_part(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy a value in an info; ``memo`` has the copies so far by ``id``, to start with none."""
+    """Copy a value in an info; ``memo`` has the copies so far by ``id``, empty at first."""
     kind = type(value)
     if kind is np.ndarray:
         return value.copy()

@@ -137,6 +137,9 @@ class Strict(Tally):
 
 
 def test_an_assignment_that_raises_names_its_environment() -> None:
-    with closing(agym.sb3.AgymVecEnv([Strict] * 2, backend="serial")) as vec_env:
-        with pytest.raises(agym.EnvError, match=r"environment 1 .*mass must be positive"):
-            vec_env.set_attr("mass", -1.0, indices=1)
+    match = r"environment 1 .*mass must be positive"
+    with (
+        closing(agym.sb3.AgymVecEnv([Strict] * 2, backend="serial")) as vec_env,
+        pytest.raises(agym.EnvError, match=match),
+    ):
+        vec_env.set_attr("mass", -1.0, indices=1)

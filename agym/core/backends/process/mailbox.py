@@ -38,8 +38,8 @@ RING = 16
 ENTRY = 3
 
 # Headers of packed messages. Down: the ring's tail, number, start, stop. Up: number, and the count
-# of spans of environments that have completed; the spans follow, each by its first environment and
-# one past its last.
+# of spans of environments that have completed; the spans follow, each as its first environment
+# and one past its last.
 DOWN = struct.Struct("<qqqq")
 UP = struct.Struct("<qq")
 

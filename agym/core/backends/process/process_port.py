@@ -108,7 +108,7 @@ class ProcessPort(Port):
         self._sent = 0
         self._received = 0
         self._completed = 0
-        # The pending steps in the ring, in order; no value is used.
+        # The pending steps in the ring: an ordered set, whose values mean nothing.
         self._ring: OrderedDict[Span, None] = OrderedDict()
         self._completions: list[Completion] = []
 
@@ -268,7 +268,8 @@ class ProcessPort(Port):
                 if isinstance(value, ShelvedFrame):
                     payload.values[slot] = self.frames.open(value)
         for k, (low, high) in enumerate(spans, 1):
-            self._settle(number, low, high)
+            if not self.settle(number, low, high):
+                raise ValueError(f"a reply about {(low, high)} in {number}, which is not pending")
             last = k == len(spans)  # it includes the rest, and the problems
             part = payload if last or payload is None else payload.take(range(low, high))
             self._completions.append(Completion(number, low, high, part))
@@ -279,25 +280,18 @@ class ProcessPort(Port):
         self._completions.append(Completion(*operation))
         self._completed += 1
 
-    def _settle(self, number: int, low: int, high: int) -> None:
-        """Remove completed environments from the pending operations.
-
-        Raises:
-            ValueError: The environments are not pending.
-        """
+    def settle(self, number: int, low: int, high: int) -> bool:
         ring = self._ring
-        if step := self.find(ring, number, low, high):
-            if self.complete(step, low, high):
-                # Steps that completed earlier without a message are reported first.
-                completed = self.bell.read(COMPLETED)
-                while self._completed < completed and next(iter(ring)) != step:
-                    self._take_completed()
-                del ring[step]
-        elif operation := self.find(self.pending, number, low, high):
-            if self.complete(operation, low, high):
-                del self.pending[operation]
-        else:
-            raise ValueError(f"a reply about {(low, high)} in {number}, which is not pending")
+        step = self.find(ring, number, low, high)
+        if step is None:
+            return super().settle(number, low, high)
+        if self.complete(step, low, high):
+            # Steps that completed earlier without a message are reported first.
+            completed = self.bell.read(COMPLETED)
+            while self._completed < completed and next(iter(ring)) != step:
+                self._take_completed()
+            del ring[step]
+        return True
 
     def unfinished(self) -> list[tuple[int, int, int, str]]:
         steps = [(*step, Step.name) for step in self._ring]

@@ -301,7 +301,9 @@ class WorkerLoop:
 
     def report(self, operation: Operation, slot: int, payload: Payload | None) -> None:
         """Record that an environment has completed an operation."""
-        span, message = operation.span, operation.message
+        span, loads = operation.span, isinstance(operation.message, ops.Load)
+        if loads:
+            self._send_ended()  # a failure of the environment before must arrive before
         progress = self._progress.get(span)
         if progress is None:
             progress = self._progress[span] = _Progress(operation.stop - operation.start)
@@ -312,7 +314,7 @@ class WorkerLoop:
             self._add(operation.number, slot, payload, progress)
         if self._sending is None or not (progress.remaining or self._is_urgent):
             self._send_in(self.patience if progress.remaining else 0.0)
-        if isinstance(message, ops.Load):
+        if loads:
             self._send_ended()  # must arrive before the environment's next completion
 
     def _add(self, number: int, slot: int, payload: Payload, progress: _Progress) -> None:

@@ -203,7 +203,9 @@ class RayPort(Port):
                 (death,) = (p for p in payload.problems if isinstance(p, WorkerDeath))
                 self._cause, self.exitcode = death, death.exitcode
                 raise ActorEnded(f"because its worker process {death.pid} died: {death.reason}")
-            self.settle(number, start, stop)
+            if not self.settle(number, start, stop):  # parts that were sent separately, joined
+                for i in range(start, stop):
+                    self.settle(number, i, i + 1)
             yield Completion(number, start, stop, payload)
             if number == ops.CLOSE:
                 self.kill()

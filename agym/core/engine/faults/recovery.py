@@ -199,6 +199,9 @@ class Recovery:
             if i in bad:
                 continue
             replaced = self.recovering.pop(i, None)
+            if replaced is not None and replaced.cancelled is not None:
+                # A completion that was only late has arrived by now, before that of ``Replace``.
+                self._backend.settle(replaced.cancelled, i)
             if replaced is not None and replaced.part is not None:
                 parts.setdefault(replaced.part, []).append(i)
             lost = None if payload is None else payload.values.get(i)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
@@ -186,6 +188,44 @@ one_at_a_time = pytest.mark.parametrize(
     ],
     ids=str,
 )
+
+
+@pytest.mark.once
+@over(PROCESS, COROUTINES, THREAD, ASYNCIO)
+def test_a_step_behind_a_first_reset_that_hangs_is_refused(world: World) -> None:
+    """There is no observation that a row of it could have."""
+
+    async def reset_and_step(envs: Any) -> None:
+        reset, step = envs.reset(seed=7), envs.step([5, 6, 7, 8])
+        with pytest.raises(agym.StepTimeout):
+            await reset
+        with pytest.raises(agym.AgymError, match="the environment was replaced: reset it first"):
+            await step
+
+    with replace(world, api="async").open(4, length=9, timeout=deadline(0.4)) as envs:
+        envs.script.set(1, "reset", "wait")
+        envs.run(reset_and_step(envs.envs))
+        envs.reset(seed=7)
+        assert steps_of(envs.step([5, 6, 7, 8])) == [[1, 5], [1, 6], [1, 7], [1, 8]]
+        envs.script.open_all()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_replaced_environment_is_idle(slow: int) -> None:
+    """If its worker dies later, the error does not say that it was in the step in which it hung."""
+    with COROUTINES.open(2, length=9, workers=1, timeout=deadline(0.4)) as envs:
+        envs.reset(seed=3)
+        envs.script.set(slow, "step", "wait")
+        with pytest.raises(agym.StepTimeout):
+            envs.step([1, 2])
+        envs.reset()
+        pid = envs.stats().workers[0].pid
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(agym.WorkerDied) as caught:
+            envs.step([1], env_ids=[1 - slow])
+        assert caught.value.operations[slow] == "idle after reset"
 
 
 @pytest.mark.once
