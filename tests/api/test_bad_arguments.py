@@ -130,6 +130,18 @@ BYTES = spaces.Box(0, 255, (2,), np.uint8)
 DICT = Nested().action_space
 PAIR = spaces.Tuple((spaces.Discrete(2), spaces.Text(4)))
 ONE, OTHER = {"force": np.zeros(3), "gear": 1}, {"force": np.zeros(2), "gear": 1}
+
+
+class OnDevice:
+    """Cannot become an array, as a tensor on another device."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("on another device")
+
+    def __len__(self) -> int:
+        return 3
+
+
 ACTIONS: list[tuple[spaces.Space[Any], Any, str]] = [
     (DISCRETE, [0, 1], "3 actions.* 2"),
     (DISCRETE, [0, 1, 2, 3], "3 actions.* 4"),
@@ -145,6 +157,7 @@ ACTIONS: list[tuple[spaces.Space[Any], Any, str]] = [
     (DISCRETE, [1j, 0, 0], "dtype complex128"),
     (DISCRETE, ["0", "1", "2"], "dtype"),
     (DISCRETE, [0, None, 1], "dtype object"),
+    (DISCRETE, OnDevice(), "on another device"),
     (DISCRETE, np.zeros((3, 1), np.int64), "shape"),
     (DISCRETE, np.array([2**63, 0, 0], np.uint64), "uint64"),
     (BOX, np.zeros((2, 2), np.float32), "3 actions.* 2"),

@@ -34,7 +34,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("hosts", "backends", "engine")
 # The tests of the whole, beside those of the folder.
-WHOLE = ("laws", "test_conformance.py", "test_oracle.py", "test_random_orders.py")
+WHOLE = ("laws", "test_oracle.py")
 PYTEST = ("-q", "-n", "2", "-m", "core", "-p", "no:cacheprovider", "--ignore-glob=*ray*")
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "docs", "examples"

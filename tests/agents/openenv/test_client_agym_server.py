@@ -53,7 +53,9 @@ async def test_objects_come_back_as_they_are(action: Any) -> None:
         agym.serve(Parrot, 1) as server,
         agym.make_async(await connected(server), 1, backend="asyncio") as envs,
     ):
-        assert (await envs.reset()).observations == ("",)
+        observations, infos = await envs.reset(options={"words": ["hello"]})
+        assert observations == ("",)
+        assert infos[0]["options"] == {"words": ["hello"]}
         result = await envs.step([action])
         assert (result.observations, result.infos[0]["heard"]) == ((action,), action)
         assert (result.rewards.tolist(), result.terminated.tolist()) == ([0.5], [action == "bye"])

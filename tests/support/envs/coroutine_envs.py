@@ -53,7 +53,7 @@ class Parrot:
         self.heard: list[Any] = []
 
     async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        return self.first, {}
+        return self.first, {"options": options} if options else {}
 
     async def step(self, action: Any) -> Any:
         await asyncio.sleep(0)
