@@ -195,13 +195,13 @@ class Traffic:
         turns = (int(gauges.arrays[name].sum()) / 1e9 for name in ("queued", "rate_waited"))
         return Stats(
             seconds, envs, workers, queue, transport, work, caller, limit,
-            _stragglers(envs, ranges), self.remark,
+            stragglers_of(envs, ranges), self.remark,
             Waited(self.waited, self._held_back, *turns), self.lag.read(),
             None if self.load is None else self.load.read(pids), crowded,
         )  # fmt: skip
 
 
-def _stragglers(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int, ...]:
+def stragglers_of(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int, ...]:
     times = {env.env_id: env.p50 for env in envs if env.p50 is not None}
     usual = median(times.values()) if times else 0.0
     alone = [ids.start for ids in ranges if len(ids) == 1]
