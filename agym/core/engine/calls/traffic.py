@@ -202,6 +202,7 @@ class Traffic:
 
 
 def stragglers_of(envs: Sequence[EnvStats], ranges: Sequence[range]) -> tuple[int, ...]:
+    """Return the environments whose steps take several times as long as usual."""
     times = {env.env_id: env.p50 for env in envs if env.p50 is not None}
     usual = median(times.values()) if times else 0.0
     alone = [ids.start for ids in ranges if len(ids) == 1]
