@@ -26,8 +26,9 @@ class EnvStats:
         env_id: Its id.
         steps: Steps so far, including those that reset it and steps on hold.
         episodes: Episodes started.
-        p50: Median of its timed steps in seconds, ``None`` before the first. It excludes the
-            worker's wake-up time, as estimated from the worker's other environments.
+        p50: Median of its timed steps in seconds, ``None`` before the first. Steps that reset it
+            are not timed. It excludes the worker's wake-up time, as estimated from the worker's
+            other environments.
         p99: Their 99th percentile.
         faults: How often it raised, missed a deadline, or lost its worker.
         cost: The sum of ``info["cost"]`` over its steps and resets, also of infos that

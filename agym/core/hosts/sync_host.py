@@ -246,8 +246,10 @@ class SyncHost(Host):
         start: int,
         results: list[StepResult],
     ) -> None:
-        """Step environments, and time each that is not on hold."""
+        """Step environments, and time each step that neither resets nor is on hold."""
         meter = self.shared.meter
+        slots = self._range(start, start + len(steps))
+        phases = [slot.episode.phase for slot in slots]
         ticks = [clock()]
         for env_id, step, action in zip(count(start), steps, actions):
             self._mark(env_id)
@@ -256,9 +258,8 @@ class SyncHost(Host):
         self._mark(None)
         idle = meter.idle_until(ticks[0])
         meter.end_timing()
-        slots = self._range(start, start + len(steps))
-        for slot, (started, ended) in zip(slots, pairwise(ticks), strict=True):
-            if slot.episode.phase is not Phase.HELD:
+        for slot, phase, (started, ended) in zip(slots, phases, pairwise(ticks), strict=True):
+            if phase is Phase.RUNNING or phase is Phase.CUT:
                 meter.timed(slot.id, ended - started - slot.waited, idle)
             idle = 0
 
