@@ -232,12 +232,14 @@ def test_closing_cancels_steps_that_wait(backend: Any) -> None:
 class Waits(AsyncTally):
     """Waits in each step, and logs the end of the step and of itself."""
 
-    def __init__(self, log: list[str]) -> None:
+    def __init__(self, log: list[str], steps: asyncio.Event) -> None:
         super().__init__()
         self.log = log
+        self.steps = steps
 
     async def step(self, action: Any) -> Result:
         self.log.append("step")
+        self.steps.set()
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -251,11 +253,13 @@ class Waits(AsyncTally):
 
 async def test_a_step_is_cancelled_before_its_environment_is_closed() -> None:
     logs: list[list[str]] = [[], []]
-    async with agym.make_async([partial(Waits, log) for log in logs], backend="asyncio") as envs:
+    steps = [asyncio.Event() for _ in logs]
+    factories = [partial(Waits, *each) for each in zip(logs, steps, strict=True)]
+    async with agym.make_async(factories, backend="asyncio") as envs:
         await envs.reset()
         envs.step([1, 1])
-        while not all(logs):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        for each in steps:
+            await each.wait()
     assert logs == [["step", "step cancelled", "close"]] * 2
 
 
