@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ MODES: dict[Autoreset, AutoresetMode] = {
     "same_step": AutoresetMode.SAME_STEP,
     "disabled": AutoresetMode.DISABLED,
 }
+# The longest wait for a thread that was abandoned.
+JOIN_SECONDS = 120.0
 Api = Literal["sync", "async"]
 Kind = Literal["env", "coroutine", "vector"]
 
@@ -187,6 +190,7 @@ class World:
                 :func:`agym.make`.
         """
         env_options = {key: options.pop(key) for key in ("length", "truncates") if key in options}
+        threads = {*threading.enumerate()}
         with tempfile.TemporaryDirectory(prefix="agym-") as folder:
             script = Script(folder)
             coroutines = self.kind == "coroutine"
@@ -200,7 +204,11 @@ class World:
                     envs.script = script
                     yield envs
             finally:
-                script.open_all()  # for threads that were abandoned
+                # Threads that were abandoned close their environments, which writes to the folder.
+                script.open_all()
+                for thread in {*threading.enumerate()} - threads:
+                    if thread.name.removeprefix("agym-").isdigit():
+                        thread.join(JOIN_SECONDS)
 
     @contextmanager
     def open_envs(self, env: Any, num_envs: int | None = None, **options: Any) -> Iterator[Any]:
