@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -69,7 +70,10 @@ def started(folder: Path) -> list[psutil.Process]:
     """What still lives of all that was started, after it had time to end."""
     pids = [int(pid) for path in folder.glob("*.pids") for pid in path.read_text().split()]
     assert len(pids) >= 5
-    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    left = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            left.append(psutil.Process(pid))
     return psutil.wait_procs(left, timeout=patience(5))[1]
 
 

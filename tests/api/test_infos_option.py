@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from tests.support.backends import with_own
 from tests.support.drivers import FORKED, Setup, each_mode, everywhere
 from tests.support.envs.plain_envs import Tally
 from tests.support.envs.scripted_envs import Info, Telling, messages
+from tests.support.patience import patience
 
 KINDS: dict[str, Any] = {
     "float": float, "float32": np.float32, "float64": np.float64, "int": int
@@ -98,22 +101,26 @@ def test_what_an_environment_tells_by_itself_stays(setup: Setup) -> None:
 @pytest.mark.full
 @each_mode
 def test_statistics_and_infos_stay_as_they_are_when_workers_are_recycled(mode: str) -> None:
-    def play(**options: Any) -> list[list[Info]]:
+    def play(rounds: int, **options: Any) -> tuple[int, list[list[Info]]]:
+        """Play so many rounds, and more until all workers were replaced."""
+        end = time.monotonic() + patience(3)
         with agym.make([Rewarding] * 4, autoreset=mode, episode_stats=True, **options) as envs:
             rows = [envs.reset(seed=2)[1]]
-            for _ in range(600):
+            for k in count(1):
                 result = envs.step([1] * 4)
                 rows.append(result.infos)
                 if mode == "disabled" and any(result.terminated):
                     over = [i for i in range(4) if result.terminated[i]]
                     rows.append(envs.reset(env_ids=over)[1])
-            if options["backend"] != "serial":
-                assert all(worker.restarts for worker in envs.stats().workers)
-        return rows
+                workers = envs.stats().workers if k >= rounds else ()
+                if workers and (envs.backend == "serial" or all(w.restarts for w in workers)):
+                    return k, rows
+                assert time.monotonic() < end, workers
+        raise AssertionError
 
     recycle = agym.Recycle(episodes=3)
-    recycled = play(**with_own(FORKED, recycle=recycle), workers=2)
-    expected = play(backend="serial")
+    rounds, recycled = play(600, **with_own(FORKED, recycle=recycle), workers=2)
+    _, expected = play(rounds, backend="serial")
 
     def seen(rows: list[list[Info]]) -> list[Any]:
         infos = [info for row in rows for info in row]

@@ -215,8 +215,9 @@ def test_fast_environments_do_not_hide_a_fault(fault: str, monkeypatch: pytest.M
             while found is None and time.monotonic() < end:
                 batch = envs.recv(min_envs=1)
                 for i, info in zip(batch.env_ids, batch.infos, strict=True):
-                    found = info.get("fault", found)
-                    if i == 0:
+                    if i == 1:
+                        found = info.get("fault")
+                    else:
                         envs.send([0], [0])
         assert found is not None
         assert (found.env_id, found.kind) == (1, fault)

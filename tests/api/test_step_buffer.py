@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from gymnasium import spaces
 
 import agym
+from agym.testing import Script
 from tests.api.test_leases import IMAGE, OPTIONS, Large, all_are
 from tests.support.backends import SERIAL_OR_FORK
 from tests.support.drivers import Setup, each_api, each_mode, everywhere, played
@@ -173,13 +175,15 @@ def test_an_array_that_becomes_read_only_jams_nothing(backend: Any) -> None:
         envs.reset()
 
 
-async def test_a_step_of_a_buffer_takes_one_batch_at_a_time() -> None:
-    async with agym.make_async("CartPole-v1", 3, backend="process", workers=1) as envs:
+async def test_a_step_of_a_buffer_takes_one_batch_at_a_time(script: Script) -> None:
+    script.set(0, "reset", "wait")
+    async with agym.make_async(script.factories(3), backend="process", workers=1) as envs:
         buffer = envs.step_buffer(2)
-        step = envs.reset(seed=0, out=buffer[0])
+        reset = envs.reset(seed=0, out=buffer[0])
         with pytest.raises(agym.BusyError, match="still being written"):
             envs.step([0, 0, 0], out=buffer[0])
-        await step
+        await asyncio.to_thread(script.open, 0)
+        await reset
         await envs.step([0, 0, 0], out=buffer[0])
 
 

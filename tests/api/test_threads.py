@@ -46,7 +46,7 @@ def test_a_vector_environment_refuses_a_second_thread(
 @pytest.mark.full
 def test_a_missed_deadline_is_raised_in_its_thread_only(script: Script) -> None:
     factories = script.factories(3, length=99)
-    with agym.make(factories, backend=FORK, workers=3, timeout=deadline(0.5)) as envs:
+    with agym.make(factories, backend=FORK, workers=3, timeout=deadline(1.5)) as envs:
         envs.reset()
         script.set(0, "step", "wait")
         with ThreadPoolExecutor(2) as pool:

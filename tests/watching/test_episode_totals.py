@@ -16,6 +16,7 @@ import agym
 from agym.watching.live.metrics import Metrics
 from tests.support.backends import FORK
 from tests.support.drivers import SETUPS, each_mode
+from tests.support.patience import deadline
 
 LENGTH, RAISE, WAIT = 10, 1, 2
 
@@ -152,7 +153,7 @@ def test_an_episode_from_a_snapshot_is_left_out(setup: dict[str, Any], mode: str
 )
 def test_results_that_nobody_got_are_missing(mode: str, action: int, on_fault: Any) -> None:
     """Where one environment raises or is late, the others have made their step too."""
-    timeout = 2.0 if action == WAIT else None
+    timeout = deadline(1.0) if action == WAIT else None
     options = {"backend": FORK, "workers": 3, "autoreset": mode, "timeout": timeout}
     faults = (4, 9, 10, 23) if on_fault == "raise" and action == RAISE else (9,)
     with agym.make([Steady] * 3, on_fault=on_fault, **options) as envs:

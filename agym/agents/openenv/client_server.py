@@ -51,7 +51,13 @@ class WrongProtocol(Exception):
 
 
 class Attempts:
-    """The remaining time for attempts to connect, and the pauses between them."""
+    """The remaining time for attempts to connect, and the pauses between them.
+
+    Attributes:
+        problem: Why the last attempt failed, as far as the server has told.
+    """
+
+    problem: RemoteError | None = None
 
     def __init__(self, limit: float) -> None:
         """Allow ``limit`` seconds from now on."""
@@ -204,7 +210,6 @@ class Server:
         Raises:
             RemoteError: The server cannot be reached, is full, or is no OpenEnv server.
         """
-        problem: RemoteError | None = None
         while True:
             delay = None
             try:
@@ -216,16 +221,18 @@ class Server:
                     delay, problem = retry_after(refused.headers), self.full(str(refused))
                 elif refused.status not in NOT_YET:
                     raise problem from None
+                attempts.problem = problem
             except WrongProtocol as error:
                 raise self.not_openenv(error) from None
             except NOT_RETRYABLE as error:
                 raise self.unreachable(error) from error
             except TimeoutError:
-                problem = problem or self.unreachable(silent)
+                attempts.problem = attempts.problem or self.unreachable(silent)
             except OSError as error:
-                problem = self.unreachable(error)
+                attempts.problem = self.unreachable(error)
             if not await attempts.pause(delay):
-                raise problem
+                assert attempts.problem is not None
+                raise attempts.problem
 
     def error(
         self, operation: str, code: str, text: str, session: int | None = None

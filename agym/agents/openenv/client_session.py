@@ -75,8 +75,9 @@ class WebSocketSession:
                     answer = await self._exchange("reset", "observation", question)
                 except Full as full:
                     self._drop("the server is full")
+                    attempts.problem = self._server.full(str(full))
                     if not await attempts.pause(full.delay):
-                        raise self._server.full(str(full)) from None
+                        raise attempts.problem from None
                 else:
                     self._connection.when_closed(release)
                     return answer

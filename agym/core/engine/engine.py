@@ -313,9 +313,10 @@ class Engine:
     @property
     def envs_until_wake(self) -> int:
         """How many environments must complete something before the caller has to wake up."""
-        if len(self._dispatcher.tickets) != 1:
+        tickets = [*self._dispatcher.tickets.values()]  # other threads may begin or end some
+        if len(tickets) != 1:
             return 1  # any of the tickets may end first, or free rows that another waits for
-        (ticket,) = self._dispatcher.tickets.values()
+        (ticket,) = tickets
         whole = ticket.kind is Step and ticket.ready is None and ticket.deadline is None
         return max(1, ticket.remaining) if whole else 1
 

@@ -43,6 +43,7 @@ async def test_each_environment_has_a_session(
             assert result.rewards.tolist() == [round_, 20.0, 30.0]
         assert await envs.call("state") == [{"step_count": 3}] * 3
         assert server.opened == server.open == 3
+    server.no_session()
     assert server.questions[-1] == {"type": "close"}
 
 

@@ -31,7 +31,7 @@ from tests.agents.serving.clients import (
     session,
     still_serves,
 )
-from tests.support.patience import patience
+from tests.support.patience import deadline, patience
 from tests.support.viewers import started
 
 
@@ -134,15 +134,16 @@ async def test_sessions_are_dealt_evenly_to_workers() -> None:
 
 
 async def test_an_idle_session_ends_and_gives_its_place_back() -> None:
-    limits = agym.ServerLimits(idle_timeout=0.2)
+    limits = agym.ServerLimits(idle_timeout=deadline(0.2))
     async with playing(limits=limits) as (server, client):
         assert code_of(await client.receive()) == "SESSION_ERROR"
         await still_serves(server)
 
 
 async def test_a_long_step_is_not_idle() -> None:
-    async with playing(Parrot, limits=agym.ServerLimits(idle_timeout=0.2)) as (_, client):
-        answer = await client.ask("step", {"say": "late", "wait": 1})
+    idle = deadline(0.2)
+    async with playing(Parrot, limits=agym.ServerLimits(idle_timeout=idle)) as (_, client):
+        answer = await client.ask("step", {"say": "late", "wait": 3 * idle})
         assert answer["data"]["observation"] == {"said": "late"}
 
 
@@ -248,14 +249,19 @@ def test_the_live_line_reads_statistics_on_the_event_loop_alone(
 
     monkeypatch.setattr(Server, "stats", read)
 
+    async def until_printed_twice() -> None:
+        async with asyncio.timeout(patience()):
+            while printed.getvalue().count("0 of 1 sessions") < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        ended.set()
+
     async def show() -> None:
         async with agym.serve(Told, 1, backend="thread") as server:
-            asyncio.get_running_loop().call_later(1.2, ended.set)
-            await draw(server, Console(file=printed, force_terminal=True), ended)
+            screen = Console(file=printed, force_terminal=True)
+            await asyncio.gather(draw(server, screen, ended), until_printed_twice())
 
     asyncio.run(show())
     assert threads == {threading.current_thread()}
-    assert printed.getvalue().count("0 of 1 sessions") > 1
 
 
 def test_the_command_prints_faults_and_no_malformed_requests() -> None:

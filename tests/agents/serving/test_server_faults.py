@@ -219,7 +219,7 @@ async def until_end(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_who_is_slow_to_ask_is_sent_away() -> None:
-    limits = agym.ServerLimits(request_timeout=0.3)
+    limits = agym.ServerLimits(request_timeout=deadline(0.3))
     async with agym.serve(Told, 1, backend="thread", limits=limits) as server:
         silent = [await open_socket(server) for _ in range(20)]
         for k, (_, writer) in enumerate(silent):
@@ -256,7 +256,7 @@ async def test_what_is_no_http(
     data: bytes, token: str | bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is refused, and nothing is printed of it; so is a body that is too long."""
-    limits = agym.ServerLimits(request_timeout=0.5, message_bytes=2048)
+    limits = agym.ServerLimits(request_timeout=deadline(0.3), message_bytes=2048)
     async with agym.serve(Told, 1, backend="thread", limits=limits, token=token) as server:
         reader, writer = await open_socket(server)
         with suppress(ConnectionError):

@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -90,14 +90,22 @@ async def test_a_wrong_frame_closes_the_connection(frames: bytes, code: int) -> 
 
 async def test_pings_are_answered_during_a_step_and_a_leave_is_noticed() -> None:
     """The place is another's as soon as the step has ended."""
-    async with playing(Parrot) as (server, client):
-        await client.socket.send('{"type": "step", "data": {"say": "", "wait": 1}}')
+    may_end = asyncio.Event()
+
+    class Held(Parrot):
+        async def step(self, action: Any) -> Any:
+            await may_end.wait()
+            return await super().step(action)
+
+    async with playing(Held) as (server, client):
+        await client.socket.send('{"type": "step", "data": {"say": ""}}')
         async with asyncio.timeout(patience(10)):
             await (await client.socket.ping())
         client.socket.transport.abort()
         await settled(server)
         async with session(server) as early:
             assert code_of(await early.receive()) == "CAPACITY_REACHED"
+        may_end.set()
         await until_a_place_is_free(server)
 
 

@@ -17,7 +17,10 @@ from tests.support.training import each_place
 from tests.support.worlds import ctrl_c
 
 FORKED = OF_ENVS["process"]
-DEADLINE = {"wait": {"timeout": deadline(0.3)}}
+
+
+def limited(act: str) -> dict[str, Any]:
+    return {"timeout": deadline(0.3)} if act == "wait" else {}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +28,7 @@ DEADLINE = {"wait": {"timeout": deadline(0.3)}}
     [("raise", agym.EnvError), ("exit", agym.WorkerDied), ("wait", agym.StepTimeout)],
 )
 def test_all_go_on_after_a_fault(act: str, error: type[Exception], script: Script) -> None:
-    vec_env = agym.sb3.AgymVecEnv(script.factories(4, length=9), **FORKED, **DEADLINE.get(act, {}))
+    vec_env = agym.sb3.AgymVecEnv(script.factories(4, length=9), **FORKED, **limited(act))
     vec_env.reset()
     vec_env.step([0] * 4)
     script.set(3, "step", act)
@@ -67,7 +70,7 @@ def test_methods_and_constructors_that_raise(options: dict[str, Any], script: Sc
 def test_an_episode_that_a_fault_ended_is_truncated(
     options: dict[str, Any], act: str, kind: str, script: Script
 ) -> None:
-    options = {**options, **DEADLINE.get(act, {}), "on_fault": "restart"}
+    options = {**options, **limited(act), "on_fault": "restart"}
     vec_env = agym.sb3.AgymVecEnv(script.factories(4, length=9), **options)
     vec_env.reset()
     before, *_ = vec_env.step([0] * 4)

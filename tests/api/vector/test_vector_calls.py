@@ -179,7 +179,7 @@ def test_closing_with_a_call_pending_warns(script: Script) -> None:
 
 @pytest.mark.full
 def test_a_deadline_is_the_runners(script: Script) -> None:
-    with held(script, workers=3, timeout=deadline(1.0), context="fork") as envs:
+    with held(script, workers=3, timeout=deadline(2.0), context="fork") as envs:
         for i in (0, 2):
             script.open(i)
         with pytest.raises(agym.StepTimeout) as caught:

@@ -116,7 +116,7 @@ LOOPS = """
 
 FAULTS = """
     warnings.simplefilter("ignore")  # of the thread that is left behind
-    with agym.make(Gated, 2, backend="thread", timeout=1.0) as envs:
+    with agym.make(Gated, 2, backend="thread", timeout=4.0) as envs:
         envs.reset()
         try:
             envs.step([4, 0])

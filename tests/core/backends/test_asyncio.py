@@ -272,7 +272,7 @@ def test_an_environment_that_ignores_its_cancellation_is_abandoned(
 
     def play() -> None:
         factories = script.factories(2, coroutines=True)
-        with agym.make(factories, backend="asyncio", timeout=deadline(0.1)) as envs:
+        with agym.make(factories, backend="asyncio", timeout=deadline(0.4)) as envs:
             envs.reset()
             script.set(0, "step", "wait stubbornly")
             with pytest.raises(agym.StepTimeout):

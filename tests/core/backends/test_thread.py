@@ -37,7 +37,7 @@ def test_there_is_a_thread_per_worker(workers: int | None) -> None:
 @pytest.mark.parametrize("api", APIS)
 def test_closing_abandons_a_thread_that_hangs(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread closes its environment when it comes back."""
-    monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.2),) * 3)
+    monkeypatch.setattr(life, "GRACE_SECONDS", (deadline(0.5),) * 3)
     with World("thread", api).open(3) as envs:
         envs.reset()
         envs.script.set(1, "step", "wait")

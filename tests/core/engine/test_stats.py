@@ -22,7 +22,7 @@ from agym.core._system.load import CoreUse, Load
 from agym.core.engine.calls.traffic import BATCHES_PER_SAMPLE, Traffic
 from agym.core.engine.hooks import Hooks
 from agym.testing import ScriptedEnv, World
-from tests.support.insides import gauges_of
+from tests.support.insides import backend_of, gauges_of
 from tests.support.patience import patience
 from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, SERIAL, THREAD, over
 
@@ -197,14 +197,15 @@ def test_who_crowds_the_cores_is_said(busy_loops: list[int]) -> None:
     """Whoever spins beside other programs notices it, and sleeps from then on."""
     end = time.monotonic() + patience()
     with replace(PROCESS, autoreset="next_step").open() as envs:
+        backend_of(envs.envs).spinning.limit = patience()  # who never spins, notices nothing
         envs.reset()
         while True:
             envs.step([0] * 4)
-            stats = envs.stats()
-            if stats.crowded and stats.cores is not None and stats.cores.others > 0.1:
+            stats, text = envs.stats(), repr(envs.envs)
+            said = stats.crowded and "; its cores are crowded, see stats()" in text
+            if said and stats.cores is not None and stats.cores.others > 0.1:
                 break
-            assert time.monotonic() < end, stats
-        assert "; its cores are crowded, see stats()" in repr(envs.envs)
+            assert time.monotonic() < end, (stats, text)
     assert f"crowded cores: of {len(core_numbers())}, this program used" in str(stats)
     assert 'fewer workers, or backend="serial", may be faster now' in str(stats)
 
@@ -234,5 +235,5 @@ def test_processes_are_counted_as_what_they_are() -> None:
     seconds = time.monotonic() - begun
     assert as_worker.workers * seconds >= 0.25
     assert as_part.workers == 0.0
-    assert as_part.program > as_worker.program
+    assert as_part.program * seconds >= 0.25
     assert as_part.cores == len(core_numbers())

@@ -145,8 +145,8 @@ async def test_a_loop_that_is_blocked_is_late() -> None:
         await envs.reset()
         await envs.reset()
         assert envs.stats().loop_lag is not None
-        pending = envs.reset()
-        await asyncio.sleep(0)
+        pending = asyncio.ensure_future(envs.reset())
+        await asyncio.sleep(0)  # now it awaits the reset, which is when lateness is looked for
         time.sleep(0.2)  # noqa: ASYNC251
         await pending
         await asyncio.sleep(0.05)

@@ -53,7 +53,7 @@ def test_all_workers_together_keep_to_the_rate(world: World) -> None:
 @everywhere
 def test_only_environments_that_hang_miss_their_deadline(world: World) -> None:
     """Not those that wait for their turn: all turns take 1.5 times as long as the deadline."""
-    timeout = deadline(0.1)
+    timeout = deadline(0.3)
     with world.open(4, timeout=timeout, rate_limit=4 / (1.5 * timeout), length=9) as envs:
         envs.reset(seed=0)
         envs.step([0] * 4)
@@ -61,8 +61,6 @@ def test_only_environments_that_hang_miss_their_deadline(world: World) -> None:
             envs.script.set(1, "step", "wait")
             with pytest.raises(agym.StepTimeout, match="environment"):
                 envs.step([0] * 4)
-            envs.reset(seed=0)
-            envs.step([0] * 4)
 
 
 @concurrent

@@ -63,6 +63,7 @@ def test_a_viewer_that_reads_nothing_does_not_keep_a_page_open(api: str) -> None
     with stepping(api, envs, backend="serial") as run, deaf(run.page.url):
         until(lambda: run.page.viewers == 1)
         on_its_loop(run, run.page.pause)
+        run.stands()
         run.end()
 
 
@@ -164,8 +165,9 @@ def test_recv_keeps_its_timeout_while_paused() -> None:
     with paused() as (envs, _):
         envs.send([0, 0])
         begun = time.monotonic()
-        assert len(envs.recv(2, timeout=0.3).env_ids) == 2
-        assert time.monotonic() - begun > 0.25
+        timeout = deadline(0.3)
+        assert len(envs.recv(2, timeout=timeout).env_ids) == 2
+        assert time.monotonic() - begun > 0.8 * timeout
 
 
 def test_errors_are_not_held_back() -> None:

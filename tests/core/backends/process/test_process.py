@@ -25,13 +25,15 @@ from agym.testing.law import play
 from tests.support.backends import FORK
 from tests.support.drivers import APIS, opened
 from tests.support.envs.plain_envs import Counted, Probe, Tally
+from tests.support.patience import patience
 
 
 @pytest.mark.once
 @pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-def test_start_methods(method: str) -> None:
+def test_start_methods(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws run on forks: others have the same results and name a dead worker as well."""
+    monkeypatch.setattr(process_port, "EXIT_CODE_SECONDS", patience())  # a fork server tells it
     api = "async" if method == "forkserver" else "sync"
     world = World(Process(start_method=method), api, autoreset="next_step", workers=2)
     with world.open(5) as envs, world.serial.open(5) as serial:

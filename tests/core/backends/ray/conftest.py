@@ -32,7 +32,7 @@ NODE = {"num_cpus": 4, "object_store_memory": 150_000_000}
 
 def quick() -> dict[str, int]:
     """How soon a node is taken for dead, which are 15 seconds otherwise."""
-    check = int(1000 * deadline(0.25))
+    check = int(1000 * deadline(0.6))
     return {
         "health_check_initial_delay_ms": check,
         "health_check_period_ms": check,

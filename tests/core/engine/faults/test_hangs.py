@@ -77,7 +77,7 @@ def test_a_replay_after_a_hang_changes_no_other(
     world: World, act: str, lost: list[int], operation: str
 ) -> None:
     """Also if two environments hang in the same step."""
-    options = {"timeout": deadline(0.4), "on_fault": "replay"}
+    options = {"timeout": deadline(0.6), "on_fault": "replay"}
     late = {1, 2} if act == "wait" else {1}
     with (
         replace(world, autoreset="next_step").open(4, length=7, **options) as ours,
@@ -113,7 +113,7 @@ def test_a_step_that_returns_late_changes_nothing(world: World, on_fault: Any) -
     if world.backend == "thread":
         match = "worker 0, a thread.*environment 1 and was abandon"
         warns = pytest.warns(RuntimeWarning, match=match)
-    options = {"timeout": deadline(0.4), "on_fault": on_fault}
+    options = {"timeout": deadline(0.6), "on_fault": on_fault}
     with world.open(4, length=1000, **options) as envs:
         envs.reset(seed=3)
         threads = [thread for thread in threading.enumerate() if thread.name == "agym-0"]
@@ -268,7 +268,7 @@ def test_a_task_that_ignores_its_cancellation_holds_no_place(world: World) -> No
 )
 def test_a_replacement_that_hangs_is_replaced(world: World, operation: str, on_fault: Any) -> None:
     """In its constructor, or in the ``close`` of its predecessor."""
-    with world.open(4, length=9, timeout=deadline(0.4), on_fault=on_fault) as envs:
+    with world.open(4, length=9, timeout=deadline(0.6), on_fault=on_fault) as envs:
         envs.reset(seed=3)
         envs.script.set(1, operation, "wait")
         if on_fault == "raise":
@@ -291,7 +291,7 @@ def test_a_replacement_that_hangs_is_replaced(world: World, operation: str, on_f
 @pytest.mark.parametrize("on_fault", ["raise", "restart"])
 def test_a_worker_whose_constructors_hang_does_not_start(on_fault: Any) -> None:
     policy = agym.FaultPolicy(on_fault, max_restarts=2)
-    with PROCESS.open(4, timeout=deadline(0.3), on_fault=policy) as envs:
+    with PROCESS.open(4, timeout=deadline(0.8), on_fault=policy) as envs:
         envs.reset(seed=0)
         envs.script.set(1, "make", "wait", always=True)
         envs.script.set(1, "step", "exit")
@@ -307,7 +307,7 @@ def test_a_worker_whose_constructors_hang_does_not_start(on_fault: Any) -> None:
 
 def test_a_thread_that_hangs_again_and_again_is_given_up() -> None:
     policy = agym.FaultPolicy("restart", max_restarts=1)
-    with THREAD.open(4, timeout=deadline(0.2), on_fault=policy) as envs:
+    with THREAD.open(4, timeout=deadline(0.5), on_fault=policy) as envs:
         envs.script.set(1, "step", "wait", always=True)
         envs.reset(seed=3)
         assert "fault" in envs.step([1] * 4).infos[1]
@@ -327,7 +327,7 @@ class SpinsLater(AsyncScriptedEnv):
 
     async def step(self, action: Any) -> Any:
         if action == 9:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.4)
             while True:
                 pass
         return await super().step(action)

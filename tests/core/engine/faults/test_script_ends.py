@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -171,12 +172,13 @@ def test_a_script_killed_while_its_workers_start(method: str, delay: float, tmp_
         process.kill()
         # The fork server's folder lives for a moment, in which only that process knows it.
         err = assert_nothing_left(process, tmp_path, files=method != "forkserver")
-        # A process that multiprocessing started, but not told yet what to do, complains about it.
-        if method == "fork" or ("in spawn_main" not in err and "spawn._main(" not in err):
+        # A process of multiprocessing that was not told yet what to do complains about it.
+        told = "in spawn_main" in err or "spawn._main(" in err or "in recvfds" in err
+        if method == "fork" or not told:
             assert err == ""
         else:
             assert err.count("Traceback") == 1
-            assert err.endswith("EOFError: Ran out of input\n")
+            assert re.search(r"\nEOFError(: Ran out of input)?\n\Z", err)
 
 
 @pytest.mark.full
