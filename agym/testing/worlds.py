@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -25,8 +25,6 @@ MODES: dict[Autoreset, AutoresetMode] = {
     "same_step": AutoresetMode.SAME_STEP,
     "disabled": AutoresetMode.DISABLED,
 }
-# The longest wait for a thread that was abandoned.
-JOIN_SECONDS = 120.0
 Api = Literal["sync", "async"]
 Kind = Literal["env", "coroutine", "vector"]
 
@@ -190,9 +188,10 @@ class World:
                 :func:`agym.make`.
         """
         env_options = {key: options.pop(key) for key in ("length", "truncates") if key in options}
-        threads = {*threading.enumerate()}
-        with tempfile.TemporaryDirectory(prefix="agym-") as folder:
-            script = Script(folder)
+        with tempfile.TemporaryDirectory(prefix="agym-") as parent:
+            folder = Path(parent, "script")
+            folder.mkdir()
+            script = Script(str(folder))
             coroutines = self.kind == "coroutine"
             env: Any = script.factories(num_envs, coroutines=coroutines, **env_options)
             if self.kind == "vector":
@@ -204,11 +203,9 @@ class World:
                     envs.script = script
                     yield envs
             finally:
-                # Threads that were abandoned close their environments, which writes to the folder.
-                script.open_all()
-                for thread in {*threading.enumerate()} - threads:
-                    if thread.name.removeprefix("agym-").isdigit():
-                        thread.join(JOIN_SECONDS)
+                script.open_all()  # for threads that were abandoned
+                # They close their environments, which must not write while the folder is removed.
+                folder.rename(Path(parent, "over"))
 
     @contextmanager
     def open_envs(self, env: Any, num_envs: int | None = None, **options: Any) -> Iterator[Any]:

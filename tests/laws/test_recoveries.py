@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import warnings
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,7 +23,7 @@ import agym
 from agym.testing import World
 from agym.testing.scripted import EXCEPTIONS
 from tests.support.core_selection import examples
-from tests.support.patience import deadline
+from tests.support.patience import deadline, patience
 from tests.support.worlds import ASYNCIO, COROUTINES, PROCESS, THREAD, over
 
 N = 6
@@ -145,6 +146,9 @@ class Recoveries(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.envs.script.open_all()
         self.stack.close()
+        for thread in threading.enumerate():
+            if thread.name.startswith("agym-"):
+                thread.join(patience())  # it was left behind
 
     # ---------------------------------------------------------------- the model
 
