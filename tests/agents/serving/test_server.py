@@ -240,7 +240,7 @@ def test_the_live_line_reads_statistics_on_the_event_loop_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They take in results of environments, which no other thread may do at the same time."""
-    ended, threads, printed = asyncio.Event(), set(), io.StringIO()
+    ended, threads = asyncio.Event(), set()
     stats = Server.stats
 
     def read(server: Server) -> ServerStats:
@@ -249,16 +249,18 @@ def test_the_live_line_reads_statistics_on_the_event_loop_alone(
 
     monkeypatch.setattr(Server, "stats", read)
 
-    async def until_printed_twice() -> None:
-        async with asyncio.timeout(patience()):
-            while printed.getvalue().count("0 of 1 sessions") < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        ended.set()
-
     async def show() -> None:
-        async with agym.serve(Told, 1, backend="thread") as server:
-            screen = Console(file=printed, force_terminal=True)
-            await asyncio.gather(draw(server, screen, ended), until_printed_twice())
+        loop = asyncio.get_running_loop()
+
+        class Terminal(io.StringIO):
+            def write(self, text: str) -> int:  # in Rich's thread, too
+                written = super().write(text)
+                if self.getvalue().count("0 of 1 sessions") > 1:
+                    loop.call_soon_threadsafe(ended.set)
+                return written
+
+        async with agym.serve(Told, 1, backend="thread") as server, asyncio.timeout(patience()):
+            await draw(server, Console(file=Terminal(), force_terminal=True), ended)
 
     asyncio.run(show())
     assert threads == {threading.current_thread()}

@@ -61,6 +61,8 @@ def test_only_environments_that_hang_miss_their_deadline(world: World) -> None:
             envs.script.set(1, "step", "wait")
             with pytest.raises(agym.StepTimeout, match="environment"):
                 envs.step([0] * 4)
+            envs.reset(seed=0)
+            envs.step([0] * 4)
 
 
 @concurrent

@@ -108,7 +108,7 @@ def test_the_fault_of_a_cancelled_await_is_dropped(world: World) -> None:
     """No later row is off by one."""
 
     async def cancel_step(envs: Any) -> None:
-        await await_for(envs.step([1, 2, 3, 4]), 1)
+        assert await await_for(envs.step([1, 2, 3, 4]), 1) is None
 
     world = replace(world, api="async", autoreset="next_step")
     with world.open(4, on_fault="restart") as envs:
