@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from agym.envs import registration as registration
+from agym.twins.registration import register_twins
 
 if TYPE_CHECKING:  # the names that type checkers see
     from agym import backends as backends
@@ -45,6 +46,7 @@ if TYPE_CHECKING:  # the names that type checkers see
     from agym.core.engine.tap import mark as mark
     from agym.core.hosts.async_env import AsyncEnv as AsyncEnv
     from agym.core.hosts.states import codecs
+    from agym.core.hosts.vector.twins import register_twin as register_twin
     from agym.core.planning.choice import Plan as Plan
     from agym.errors import AgymError as AgymError
     from agym.errors import AgymErrorGroup as AgymErrorGroup
@@ -95,6 +97,7 @@ if TYPE_CHECKING:  # the names that type checkers see
 __version__ = "0.1.0"
 
 registration.register_games()
+register_twins()
 
 # The public names of each module.
 _NAMES_OF = {
@@ -117,6 +120,7 @@ _NAMES_OF = {
     "agym.core.engine.stats": "EnvStats Stats WorkerStats",
     "agym.core.engine.tap": "Tap mark",
     "agym.core.hosts.async_env": "AsyncEnv",
+    "agym.core.hosts.vector.twins": "register_twin",
     "agym.core.planning.choice": "Plan",
     "agym.errors": (
         "AgymError AgymErrorGroup BusyError ClosedError CrashLoopError EnvError Fault"

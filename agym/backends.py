@@ -9,6 +9,7 @@ from agym.core.backends.options import (
     Ray,
     Serial,
     Thread,
+    Twin,
     Vector,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "Ray",
     "Serial",
     "Thread",
+    "Twin",
     "Vector",
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import typer
 
-from agym.cli.commands import Commands
+from agym.cli.console import Commands
 from benchmarks.agents import batched, gaps, openenv, serving
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, startup
 from benchmarks.overhead import command as overhead
 from benchmarks.ray import command as ray_command
-from benchmarks.rules import makers, pong, vectorize
+from benchmarks.rules import makers, pong, twins, vectorize
 from benchmarks.soak import command as soak
 from benchmarks.throughput import account, busy, everything, grid, multienv, pool, scale
 from benchmarks.throughput import command as throughput
@@ -52,6 +52,8 @@ python -m benchmarks pong
 
 python -m benchmarks vectorize
 
+python -m benchmarks twins
+
 python -m benchmarks makers
 
 python -m benchmarks render
@@ -61,6 +63,7 @@ python -m benchmarks ray
 python -m benchmarks branching
 
 python -m benchmarks batched
+
 python -m benchmarks openenv
 
 python -m benchmarks gaps
@@ -95,6 +98,7 @@ app.command(epilog=pool.EXAMPLES)(pool.pool)
 app.command(epilog=multienv.EXAMPLES)(multienv.multienv)
 app.command(epilog=pong.EXAMPLES)(pong.pong)
 app.command(epilog=vectorize.EXAMPLES)(vectorize.vectorize)
+app.command(epilog=twins.EXAMPLES)(twins.twins)
 app.command(epilog=makers.EXAMPLES)(makers.makers)
 app.command(epilog=render.EXAMPLES)(render.render)
 app.command(epilog=ray_command.EXAMPLES)(ray_command.ray)

@@ -13,8 +13,8 @@ differences:
 
 - With ``--groups 2``, ``envs.split(2)`` returns two groups. Each step of a group is dispatched
   before the policy acts for the other group, so that workers and policy compute at the same time.
-  That is faster if there are cores for both. CartPole is so cheap that ``auto`` steps it in this
-  thread, where nothing can overlap.
+  That is faster if there are cores for both. Environments with a twin, such as CartPole, step in
+  this thread, where nothing can overlap, and are faster still.
 - Episodes that a time limit ends are bootstrapped from their last observation, ``final_obs``.
 - ``--backend vector`` steps all environments as one ``VectorEnv``: a rule book of agym, or, for
   comparison, ``--env-id envpool:CartPole-v1`` or ``sync:CartPole-v1`` (EnvPool's, Gymnasium's).
@@ -80,7 +80,7 @@ class Args:
     """gradients are clipped to this norm"""
     groups: int = 1
     """groups of environments that take turns with the policy; 1 if all run in this thread"""
-    backend: Literal["auto", "serial", "thread", "process", "vector"] = "auto"
+    backend: Literal["auto", "serial", "thread", "process", "vector", "twin"] = "auto"
     """where environments run, as in agym.make"""
     workers: int | None = None
     """worker processes; by default agym decides"""
@@ -230,7 +230,7 @@ async def train(args: Args, envs: agym.AsyncEnvs, writer: SummaryWriter | None) 
     optimizer = torch.optim.Adam(agent.parameters(), args.learning_rate, eps=1e-5)
     rollouts = Rollouts(args.num_steps, args.num_envs, envs.single_observation_space.shape)
     # One group where nothing can overlap, and where all environments are one VectorEnv.
-    whole = envs.backend in ("serial", "vector")
+    whole = envs.backend in ("serial", "vector", "twin")
     count = 1 if whole else min(args.groups, args.num_envs)
     groups = [Group(some) for some in envs.split(count)]
     obs, _ = await envs.reset(seed=args.seed)

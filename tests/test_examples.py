@@ -39,6 +39,7 @@ RUNS = [
     "openenv_agents.py --sessions 8 --episodes 2",
     "tool_agents.py --num-envs 40 --rounds 3",
     "train_tool_agent.py --batches 4 --groups 2 --group-size 4 --picture curve.png",
+    "twins.py --num-envs 8 --steps 50",
     "watch_training.py --target 60",
 ]
 
@@ -92,6 +93,8 @@ SMALL = {
     "train_tool_agent.py --batches 0": "must be at least 1",
     "train_tool_agent.py --group-size 1": "--group-size at least 2",
     "train_tool_agent.py --picture nowhere/curve.png": "cannot be written",
+    "twins.py --num-envs 1": "must be at least 2",
+    "twins.py --env-id agym/CartPole-v1 --num-envs 2": "has no twin here",
     "watch_training.py --num-envs 2 --updates 1": "needs more --updates",
 }
 
@@ -114,6 +117,7 @@ NEEDS = {
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "tool_agents.py": AIOHTTP,
     "train_tool_agent.py": TORCH | MATPLOTLIB,
+    "twins.py": {"tyro": "examples", "numba": "vectorize"},
     "watch_training.py": TORCH | {"starlette": "watch"},
 }
 

@@ -28,6 +28,7 @@ OF_EXTRAS = {
     "agents/serving/http.py": ["serve"],
     "core/web/protocols.py": ["serve", "verifiers", "watch"],
     "testing/": ["test"],
+    "twins/mujoco.py": ["mujoco"],
 }
 
 

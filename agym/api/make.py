@@ -155,8 +155,9 @@ def make(
             environment (a factory), or a list of factories.
         num_envs: Number of environments, 1 by default; not needed for a list.
         backend: Where environments run: ``"serial"`` (in this thread), ``"thread"``, ``"process"``,
-            ``"asyncio"`` (coroutine environments), ``"vector"`` (a ``VectorEnv``), ``"ray"`` (a Ray
-            cluster), or ``"auto"``: ``"serial"``, unless another backend is clearly faster (see
+            ``"asyncio"`` (coroutine environments), ``"vector"`` (a ``VectorEnv``), ``"twin"`` (an
+            :doc:`exact twin </tutorials/twins>`), ``"ray"`` (a Ray cluster), or ``"auto"``: a twin
+            if there is one, else ``"serial"``, unless another backend is clearly faster (see
             :func:`plan`). Or an object of :mod:`agym.backends` with that backend's options, such as
             ``agym.backends.Process(pin=True)``, or of your own subclass of
             :class:`~agym.backends.BackendSpec`.
@@ -354,7 +355,8 @@ def envs_of(env: Any, caller: str = "agym.envs_of") -> Envs | AsyncEnvs:
 
     Example:
         >>> import agym, gymnasium
-        >>> wrapped = gymnasium.wrappers.vector.ClipReward(agym.make_vec("CartPole-v1", 2), -1, 1)
+        >>> envs = agym.make_vec("CartPole-v1", 2, backend="serial")
+        >>> wrapped = gymnasium.wrappers.vector.ClipReward(envs, -1, 1)
         >>> agym.envs_of(wrapped)
         Envs(CartPole-v1, num_envs=2, backend='serial')
         >>> wrapped.close()
@@ -381,7 +383,8 @@ def envs_of(env: Any, caller: str = "agym.envs_of") -> Envs | AsyncEnvs:
             inner = next((value for value in wrapped if value is not None), None)
     remedy = "pass those of agym.make, agym.make_async, agym.make_vec or agym.sb3"
     if getattr(getattr(env, "unwrapped", None), "same_games", False):
-        remedy = "use agym.make_vec(..., backend='vector'), which plays the same games"
+        backend = "twin" if hasattr(env.unwrapped, "original") else "vector"
+        remedy = f"use agym.make_vec(..., backend={backend!r}), which plays the same games"
     raise UsageError(
         f"{caller} takes environments that agym runs, not {type(env).__name__}: {remedy}"
     )

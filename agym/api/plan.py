@@ -21,15 +21,17 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
 from agym.api.options.build import build
-from agym.api.options.environments import EnvLike, find_spec, is_vector, make_factories, same_games
+from agym.api.options.environments import EnvLike, find_spec, is_vector, make_factories
 from agym.api.options.names import NESTED, check_option_names
+from agym.api.options.native import Native, native_for_auto
 from agym.api.options.options import OPTION_NAMES, Options
 from agym.api.sync import Envs
 from agym.core.backends.options import SPECS, BackendSpec, Process
 from agym.core.backends.pool import open_pool
 from agym.core.backends.port import BackendOptions
 from agym.core.engine.engine import Engine
-from agym.core.hosts.factories import Factory, innermost, is_coroutine_env
+from agym.core.hosts.factories import Factory, innermost, is_coroutine_env, released
+from agym.core.hosts.vector.twins import NO_TWIN
 from agym.core.planning.caching import (
     recall_profile,
     remember_measured,
@@ -133,9 +135,24 @@ def plan(
     plan = plan_for(profile, factories, Requirements(len(factories), workers, blocking), factory)
     if verify:
         plan = verified(plan, factories, workers_wanted=workers is not None)
-    if isinstance(env, str | EnvSpec) and find_spec(env).vector_entry_point is not None:
-        plan = _with_vector(plan, same=len(factories) > 1 and same_games(env, env_kwargs))
+    native = Native(None)
+    if len(factories) > 1 and workers is None:
+        native, made = native_for_auto(env, env_kwargs, factories)
+        released(made[0])
+    if native.is_twin or (native.why and not native.why.endswith(NO_TWIN)):
+        plan = _with_twin(plan, native)
+    elif isinstance(env, str | EnvSpec) and find_spec(env).vector_entry_point is not None:
+        plan = _with_vector(plan, same=native.spec is not None)
     return plan
+
+
+def _with_twin(plan: Plan, native: Native) -> Plan:
+    """Add the twin of an environment, which is chosen, or the reason why there is none."""
+    twin = Candidate("twin", None, remark="" if native.is_twin else native.why)
+    plan = replace(plan, candidates=(*plan.candidates, twin))
+    if not native.is_twin:
+        return plan
+    return replace(plan, chosen=twin, why=f"twin: {native.remark(plan.num_envs)}.")
 
 
 def _with_vector(plan: Plan, *, same: bool) -> Plan:

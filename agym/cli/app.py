@@ -26,9 +26,8 @@ from typing import Annotated
 
 import typer
 
-from agym.cli import demo, plan, play, record, rerun, serve, trace, watch
-from agym.cli.commands import Commands
-from agym.cli.console import console
+from agym.cli import demo, plan, play, prove, record, rerun, serve, trace, watch
+from agym.cli.console import Commands, console
 from agym.core._system.pygame_support import headless
 
 
@@ -45,7 +44,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (demo, plan, play, record, rerun, serve, trace, watch):
+for module in (demo, plan, play, prove, record, rerun, serve, trace, watch):
     name = module.__name__.rpartition(".")[2]
     app.command(name, epilog=examples(module.__doc__))(module.command)
 

@@ -25,6 +25,9 @@ from agym.core._system.extras import require
 from agym.errors import MissingExtraError, UsageError
 from agym.rules.records import Constants
 
+# Marks functions that compiled code replaces; the value returns the replacement, given the name.
+NATIVE = "__agym_native__"
+
 # Packages whose functions numba supports by itself.
 KNOWN = ("builtins", "cmath", "math", "numba", "numpy", "operator")
 
@@ -33,14 +36,14 @@ class Binder:
     """Binds functions and all functions that they call, each once.
 
     Args:
-        replaced: Functions, and their replacements.
+        replaced: Functions and classes, and their replacements.
         compile_one: Compiles a bound function; ``None`` not to compile. Only functions that are not
             compiled may call themselves.
     """
 
     def __init__(
         self,
-        replaced: Mapping[FunctionType, FunctionType],
+        replaced: Mapping[Any, Any],
         compile_one: Callable[[FunctionType], Any] | None,
     ) -> None:
         self._replaced = replaced
@@ -84,8 +87,13 @@ class Binder:
 
     def _bound(self, value: Any) -> Any:
         function = function_of(value)
+        if function is not None and NATIVE in function.__dict__:
+            is_compiled = self._compile is not None
+            return function.__dict__[NATIVE](function.__name__) if is_compiled else function
         if function is not None and not is_known(function.__module__):
             return self.bind(self._replaced.get(function, function))
+        if isinstance(value, type):
+            return self._replaced.get(value, value)
         return self._constant(value)
 
     def _constant(self, value: Any) -> Any:
@@ -267,6 +275,8 @@ class Reader:
         function, library = function_of(value), name_in_library(value)
         if library is not None:
             self._say(library)
+        elif function is not None and NATIVE in function.__dict__:
+            self._say(function.__name__)
         elif function is not None:
             self._add_function(function)
         elif isinstance(value, CodeType):

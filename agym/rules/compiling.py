@@ -11,7 +11,7 @@ import linecache
 import logging
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import FunctionType
@@ -24,7 +24,6 @@ from agym.rules.arithmetic import CODES, EXTRA, PARTS, as_python
 from agym.rules.binding import Binder, fingerprint, function_of, global_names
 from agym.rules.contract import RuleBook
 from agym.rules.kernels import begin_some, play_some, show_some
-from agym.rules.rng import METHODS, Rng
 
 # Kernels do not allocate, so references need not be counted (`_nrt`): that would take half of a
 # small game's time. Indices are checked, as in Python, which takes 2 to 25 % of the time.
@@ -81,7 +80,7 @@ class Kernels:
             mark: The fingerprint of the rules; ``None`` to compile them without the cache.
         """
         numba = require("numba", EXTRA)
-        install_rng()
+        install_rng(book.rng)  # type: ignore[arg-type] # mypy takes classes for unhashable
         self._book = book
         self._mark = mark
         self._announced = False
@@ -128,7 +127,7 @@ def mark_of(book: RuleBook) -> str | None:
         ``None``, after a warning, if the rules use a value that has no fingerprint. Cached machine
         code may then contain an outdated value.
     """
-    methods = (getattr(Rng, name) for name in METHODS)
+    methods = methods_of(book.rng)
     mark, unreadable = fingerprint(
         begin_some, play_some, show_some, *methods, *book.functions.values(), OPTIONS,
         fingerprint(*CODES)[0],
@@ -158,19 +157,41 @@ def kernels_of(book: RuleBook, make: Callable[[RuleBook, str | None], T]) -> T:
     return kernels
 
 
+def methods_of(rng: type[Any]) -> list[FunctionType]:
+    """Return the methods of a class of random numbers, each after those that it calls."""
+    return [
+        part
+        for name, part in vars(rng).items()
+        if isinstance(part, FunctionType) and not name.startswith("_")
+    ]
+
+
+# By the name of a method, the methods of this name of each class of random numbers.
+_methods: dict[str, dict[type[Any], FunctionType]] = {}
+
+
 @cache
-def install_rng() -> None:
-    """Add the methods of :class:`~agym.rules.rng.Rng` to numba."""
+def install_rng(rng: type[Any]) -> None:
+    """Add the methods of a class of random numbers to numba.
+
+    Methods of the same name have the same parameters in all classes.
+    """
     numba, extending = require("numba", EXTRA), require("numba.extending", EXTRA)
     binder = Binder({}, numba.njit(**OPTIONS))
-    for name in METHODS:
-        overload = extending.overload_method(numba.types.NamedUniTuple, name, jit_options=OPTIONS)
-        overload(_resolver(binder.copy(getattr(Rng, name))))
+    for method in methods_of(rng):
+        name, copied = method.__name__, binder.copy(method)
+        if name not in _methods:  # numba has one method of a name for all classes
+            _methods[name] = {}
+            overload = extending.overload_method(
+                numba.types.NamedUniTuple, name, jit_options=OPTIONS
+            )
+            overload(_resolver(copied, _methods[name]))
+        _methods[name][rng] = copied
 
 
-def _resolver(method: FunctionType) -> Callable[..., Any]:
+def _resolver(method: FunctionType, copies: Mapping[type[Any], FunctionType]) -> Callable[..., Any]:
     def resolve(self: Any, *_: Any, **__: Any) -> Any:
-        return method if self.instance_class is Rng else None
+        return copies.get(self.instance_class)
 
     resolve.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
     return resolve

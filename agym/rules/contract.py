@@ -18,6 +18,7 @@ from gymnasium import Space, spaces
 from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 from agym.rules import kernels
+from agym.rules.rng import Rng
 
 # The parts that a rule book must have, and its functions.
 NEEDED = ("state", "observation_space", "action_space", "reset", "step", "observe")
@@ -48,6 +49,7 @@ class RuleBook:
         info_dtype: The dtype of an info, ``bool`` if there are none.
         max_episode_steps: Steps after which an episode is truncated, ``None`` for no limit.
         metadata: As in ``gymnasium.Env``.
+        rng: The class of the argument ``rng``.
         rules: The class or module.
     """
 
@@ -60,6 +62,7 @@ class RuleBook:
     info_dtype: np.dtype[Any]
     max_episode_steps: int | None
     metadata: dict[str, Any]
+    rng: type[Any]
     rules: Any = field(repr=False)
 
     @classmethod
@@ -105,13 +108,14 @@ class RuleBook:
         return cls(
             name, state, rules.observation_space, rules.action_space, functions, parameters,
             info_dtype, getattr(rules, "max_episode_steps", None),
-            {**modes, **getattr(rules, "metadata", {})}, rules,
+            {**modes, **getattr(rules, "metadata", {})}, getattr(rules, "rng", Rng), rules,
         )  # fmt: skip
 
     @property
-    def replaced(self) -> dict[FunctionType, FunctionType]:
+    def replaced(self) -> dict[Any, Any]:
         """Maps the stand-ins in ``kernels.py`` to the functions of the rules."""
-        return {getattr(kernels, name): function for name, function in self.functions.items()}
+        functions = {getattr(kernels, name): part for name, part in self.functions.items()}
+        return {**functions, Rng: self.rng}
 
     def blanks(self, num_envs: int, values: Mapping[str, Any]) -> Array:
         """Return the state before an episode starts: the parameters, and zero everywhere else.

@@ -120,7 +120,7 @@ def compile_kernels(book: RuleBook, _: str | None) -> tuple[Any, Any, Any]:
         replaced[plain] = plain_table
         binder = Binder(replaced, None)
     else:
-        install_rng()
+        install_rng(book.rng)  # type: ignore[arg-type] # mypy takes classes for unhashable
         replaced[plain] = same
         compile_one = cuda.jit(device=True)
         binder = Binder(replaced, lambda function: compile_one(as_python(function)))

@@ -43,13 +43,13 @@ class Outputs(NamedTuple):
         final_infos: The last infos of these episodes.
     """
 
-    observations: Array
+    observations: Any
     rewards: Array
     terminated: Array
     truncated: Array
-    infos: Array
-    finals: Array
-    final_infos: Array
+    infos: Any
+    finals: Any
+    final_infos: Any
 
 
 def shaped(out: Outputs) -> Outputs:

@@ -98,7 +98,3 @@ class Rng(NamedTuple):
         """Draw from a normal distribution, given its mean and its standard deviation."""
         radius = math.sqrt(-2.0 * math.log(1.0 - self.random()))
         return mean + deviation * radius * math.cos(2.0 * math.pi * self.random())
-
-
-# The methods that rules may call; a method comes after the methods that it calls.
-METHODS = ("bits", "bits_at", "drawn", "random", "uniform", "integers", "normal")

@@ -81,10 +81,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             num_envs, engine, autoreset_mode, max_episode_steps, copy, render_mode,
         )  # fmt: skip
         self._parameters = parameters
-        self._book = book = RuleBook.of(self.rules)
         self.num_envs = check_count("num_envs", num_envs)
-        self.engine = engine or default_engine(book)
-        check_choice("engine", self.engine, [*ENGINES])
+        self._book = book = self._read()
         self._autoreset = autoreset = parse_autoreset(autoreset_mode)
         self.metadata = {
             **book.metadata,
@@ -112,9 +110,8 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
                     f"max_episode_steps={max_episode_steps} must be less than 2**63: use -1 for no"
                     " limit"
                 )
-        blanks = book.blanks(num_envs, parameters)
-        mode = getattr(kernels, autoreset.name)
-        self.loops = ENGINES[self.engine](book, num_envs, blanks, max_episode_steps, mode)
+        self.engine = engine or default_engine(book)
+        self.loops = self._make_engine(max_episode_steps, getattr(kernels, autoreset.name))
         self._on_device = self.engine == "cuda"
         self._checked = action_check(book, num_envs)
         self.copy = copy
@@ -125,6 +122,15 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self._keyed, self._was_reset = np.zeros(num_envs, bool), np.zeros(num_envs, bool)
         self.was_reset = False
         self._over: Array | None = None
+
+    def _read(self) -> Any:
+        """Return the rule book."""
+        return RuleBook.of(self.rules)
+
+    def _make_engine(self, limit: int | None, mode: int) -> Engine:
+        check_choice("engine", self.engine, [*ENGINES])
+        blanks = self._book.blanks(self.num_envs, self._parameters)
+        return ENGINES[self.engine](self._book, self.num_envs, blanks, limit, mode)
 
     @property
     def states(self) -> Any:
@@ -156,16 +162,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         if self.closed:
             raise self._closed_error()
         mask = self._mask(options)
-        chosen, keys = self._keys(seed, mask)
-        super().reset(seed=seed if isinstance(seed, int) else None)
-        fresh = np.flatnonzero(mask & ~self._keyed & ~chosen)
-        chosen = np.concatenate([np.flatnonzero(chosen), fresh])
-        if len(fresh):  # different keys that start at a random key
-            start = int(self.np_random.integers(2**32))
-            keys = [*keys, *(mix((start + k) & 0xFFFFFFFF) for k in range(len(fresh)))]
-        if len(chosen):
-            self.loops.seed(chosen, np.array(keys, np.int64))
-        self._keyed |= mask
+        self._seed(mask, self._seeds(seed))
         self._run(self.loops.begin, mask)
         out = self._kept or self.loops.outputs()
         self._run(self.loops.show, out)
@@ -173,7 +170,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         self.was_reset = bool(self._was_reset.all())
         if self._over is not None:
             self._over &= ~mask
-        return out.observations, self._infos(_only(out.infos, mask), mask)
+        return out.observations, self._infos(out.infos, mask)
 
     def _mask(self, options: dict[str, Any] | None) -> Array:
         if not options or "reset_mask" not in options:
@@ -185,11 +182,11 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             )
         return mask
 
-    def _keys(self, seed: Any, mask: Array) -> tuple[Array, list[int]]:
-        """Return the games that get a seed, ``bool[n]``, and their keys."""
+    def _seeds(self, seed: Any) -> Sequence[int | None]:
+        """Return a seed per game."""
         n = self.num_envs
         if seed is None:
-            return np.zeros(n, bool), []
+            return [None] * n
         seeds = range(int(seed), int(seed) + n) if isinstance(seed, int | np.integer) else seed
         integers = isinstance(seeds, Sequence | np.ndarray) and all(
             s is None or isinstance(s, int | np.integer) for s in seeds
@@ -200,8 +197,20 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             raise UsageError(f"seed={seed!r} has {len(seeds)} seeds for {n} games")
         if any(s is not None and s < 0 for s in seeds):
             raise UsageError(f"seed={seed!r} must not be negative")
-        chosen = mask & np.array([s is not None for s in seeds])
-        return chosen, [key_of(int(seeds[i])) for i in np.flatnonzero(chosen).tolist()]
+        return [None if s is None else int(s) for s in seeds]
+
+    def _seed(self, mask: Array, seeds: Sequence[int | None]) -> None:
+        """Seed the games of a mask that have a seed, or that never had one."""
+        super().reset(seed=seeds[0])
+        given = ((i, seeds[i]) for i in np.flatnonzero(mask).tolist())
+        keys = {i: key_of(seed) for i, seed in given if seed is not None}
+        fresh = [i for i in np.flatnonzero(mask & ~self._keyed).tolist() if i not in keys]
+        if fresh:  # different keys that start at a random key
+            start = int(self.np_random.integers(2**32))
+            keys |= {i: mix((start + k) & 0xFFFFFFFF) for k, i in enumerate(fresh)}
+        if keys:
+            self.loops.seed(np.array([*keys]), np.array([*keys.values()], np.int64))
+        self._keyed |= mask
 
     # ---------------------------------------------------------------- step
 
@@ -259,10 +268,13 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         terminated: Array,
         truncated: Array,
         finals: Array | None,
+        vector_infos: bool,
     ) -> dict[str, Any]:
         """Write the results of a step into arrays of the caller; return the infos.
 
-        With ``finals``, the last observations of episodes are written there, not into the infos.
+        Unless ``vector_infos``, columns of infos may be objects, where Gymnasium's format converts
+        the values to the type of the first. With ``finals``, the last observations of episodes are
+        written there, not into the infos.
         """
         spare = self._spare = self._spare or self.loops.outputs()
         present = spare.finals if spare.finals is not spare.observations else observations
@@ -278,7 +290,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         if self._autoreset is AutoresetMode.DISABLED:
             self._over = over
         elif over is not None and over.any():
-            finals = self._infos(_only(out.final_infos, over), over)
+            finals = self._infos(out.final_infos, over)
             info |= {"final_info": finals, "_final_info": over.copy()}
             if final_obs:
                 info |= {"final_obs": self._final_obs(out, over), "_final_obs": over}
@@ -289,6 +301,7 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
         names = self._book.info_dtype.names
         if not names:
             return {}
+        infos = infos if mask is None else _only(infos, mask)
         mask = np.ones(self.num_envs, bool) if mask is None else mask
         columns = {name: infos[name] for name in names}
         return {**columns, **{f"_{name}": mask.copy() for name in names}}

@@ -12,6 +12,7 @@ try:
     from agym.testing.random_env import RandomEnv
     from agym.testing.scripted import AsyncScriptedEnv, Script, ScriptedEnv
     from agym.testing.strategies import any_spaces, boxes, simple_spaces
+    from agym.testing.twins import check_twin
     from agym.testing.worlds import AsCoroutine, World
 except ImportError as error:
     raise MissingExtraError(f"agym.testing needs: {install_command('test')}") from error
@@ -29,5 +30,6 @@ __all__ = [
     "any_spaces",
     "assert_same",
     "boxes",
+    "check_twin",
     "simple_spaces",
 ]

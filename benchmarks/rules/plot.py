@@ -1,7 +1,8 @@
-"""Log-log chart of time per step of a game against the number of games, a line per engine."""
+"""Charts: time per step against the number of games, and steps per second of twins."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from agym.core._system.extras import require
@@ -39,5 +40,31 @@ def save_pong_plot(report: Report, path: Path) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     if names:
         panel.legend(fontsize=8)
+    figure.supxlabel(machine_line(report.machine), fontsize=6, wrap=True)
+    figure.savefig(path, format="png", dpi=150)
+
+
+def save_twins_plot(report: Report, path: Path, names: Sequence[str]) -> None:
+    """Draw the steps per second of some systems into a PNG file, a group of bars per workload.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    figure = require("matplotlib.figure", "plot").Figure(figsize=(9, 4.2), layout="constrained")
+    panel = figure.subplots()
+    width = 0.8 / len(names)
+    for k, name in enumerate(names):
+        rows = [(i, work.row(name)) for i, work in enumerate(report.workloads)]
+        bars = [(i, row.rate) for i, row in rows if row is not None]
+        places = [i + (k - (len(names) - 1) / 2) * width for i, _ in bars]
+        panel.bar(places, [rate for _, rate in bars], width, label=name)
+    works = [f"{w.env_id.rpartition('-')[0]}\n×{w.num_envs}" for w in report.workloads]
+    panel.set_xticks(range(len(works)), works, fontsize=6.5)
+    panel.set_yscale("log")
+    panel.set_ylabel("environment steps per second")
+    panel.grid(axis="y", alpha=0.3)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(fontsize=8, ncols=len(names), loc="upper left")
     figure.supxlabel(machine_line(report.machine), fontsize=6, wrap=True)
     figure.savefig(path, format="png", dpi=150)

@@ -122,7 +122,9 @@ class AgymAuto(Agym):
             env = work.spec
         envs = make(env, work.num_envs, output="array", autoreset="next_step")
         workers = len(envs.stats().workers)
-        self.choice = envs.backend if envs.backend == "serial" else f"{envs.backend} ×{workers}"
+        self.choice = (
+            envs.backend if envs.backend in ("serial", "twin") else f"{envs.backend} ×{workers}"
+        )
         return envs
 
     def count(self, workers: int) -> int | None:
@@ -206,10 +208,12 @@ class AgymProcessAsync(System):
     """agym's worker processes through its async API; the loop does not run between two calls."""
 
     name = "agym process async"
+    backend: ClassVar[BackendName] = "process"
 
     def make(self, work: Workload, workers: int) -> Any:
         self._runner = new_runner()
-        envs = make_async(work.factory, work.num_envs, backend="process", workers=workers)
+        count = workers if self.backend == "process" else None
+        envs = make_async(work.factory, work.num_envs, backend=self.backend, workers=count)
 
         async def open_all() -> None:
             await envs

@@ -74,7 +74,7 @@ async def test_a_whole_run_of_async_environments_goes_on_by_another_backend(tmp_
 
 
 def test_only_environments_of_make_are_saved_and_others_have_snapshots(tmp_path: Path) -> None:
-    with contextlib.closing(agym.make_vec("CartPole-v1", 2)) as vector:
+    with contextlib.closing(agym.make_vec("CartPole-v1", 2, backend="serial")) as vector:
         vector.reset(seed=1)
         with pytest.raises(agym.UsageError, match="only environments made by"):
             vector.runner.save(tmp_path / "run.agym")

@@ -31,6 +31,7 @@ from benchmarks.overhead.systems import HostAlone, RoundTrip, StepsAlone
 from benchmarks.reports.results import BARE, BOUND, LOOP, Report, StartupResult
 from benchmarks.rules.makers import MAKERS, Default
 from benchmarks.rules.systems import PLAYERS, RUNNERS
+from benchmarks.rules.twins import SYSTEMS as TWINS
 from benchmarks.systems.runners import SYSTEMS, AgymProcess
 from benchmarks.throughput import multienv, pool
 from benchmarks.throughput.account_parts import NO_WAITS
@@ -157,6 +158,12 @@ CASES = {
         {f"agym/{name}": names(RUNNERS, "agym/CartPole-v1")
          for name in ("CartPole-v1 ×2", "Pendulum-v1 ×3")},
         None,
+    ),
+    "twins": Case(
+        f"twins CliffWalking-v1:2 Taxi-v4:3 {SHORT}",
+        {name: names(TWINS, name.partition(" ")[0])
+         for name in ("CliffWalking-v1 ×2", "Taxi-v4 ×3")},
+        None, charts=("twins",),
     ),
     "startup": Case("startup CartPole-v1:3 --repeats 1", {"": ["CartPole-v1 ×3"]}),
     "memory": Case("memory CartPole-v1:3 --repeats 1", {"": ["CartPole-v1 ×2", "CartPole-v1 ×3"]}),

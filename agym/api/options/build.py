@@ -14,20 +14,44 @@ from agym.api.options.environments import (
     is_vector,
     make_factories,
     make_vector_factories,
-    same_games,
 )
 from agym.api.options.names import check_option_names
+from agym.api.options.native import (
+    Found,
+    Native,
+    batch_seconds,
+    find_native,
+    native_for_auto,
+)
 from agym.api.options.options import OPTION_NAMES, Options
-from agym.core.backends.options import SPECS, Asyncio, Auto, BackendSpec, ProcessWithCaller, Vector
+from agym.core.backends.options import (
+    SPECS,
+    Asyncio,
+    Auto,
+    BackendSpec,
+    ProcessWithCaller,
+    Twin,
+    TwinInCaller,
+    Vector,
+)
 from agym.core.backends.pool import open_pool
 from agym.core.backends.port import BackendOptions
 from agym.core.engine.calls.traffic import Traffic
 from agym.core.engine.engine import Engine
 from agym.core.engine.faults.fault_policy import FaultPolicy
-from agym.core.hosts.factories import Factories, Factory, innermost, is_coroutine_env
+from agym.core.hosts.factories import (
+    Factories,
+    Factory,
+    innermost,
+    is_coroutine_env,
+    released,
+)
 from agym.core.hosts.rate_limit import RateLimiter, number_kinds
 from agym.core.protocol.infos.policy import InfoPolicy
 from agym.errors import UsageError
+
+# A twin whose batch takes longer steps in a thread under the async API, so that its loop is free.
+LOOP_SECONDS = 200e-6
 
 
 def build(
@@ -39,6 +63,8 @@ def build(
     blocking: bool = True,
     sample: Factory | None = None,
     vector_infos: bool = False,
+    renders: bool = True,
+    found: Found | None = None,
 ) -> Engine:
     """Build a backend and an engine; only ``backend="auto"`` may construct an environment here.
 
@@ -50,22 +76,29 @@ def build(
         blocking: Whether the caller may block its thread: no event loop runs in it.
         sample: Makes a similar environment, which ``backend="auto"`` may measure.
         vector_infos: Whether infos of steps are passed to the caller in Gymnasium's vector form.
+        renders: Whether the caller may render all environments in every step.
+        found: What :func:`find` has returned.
 
     Raises:
         UsageError: The environment and the options are incompatible.
     """
-    spec, policy = _spec_for(env, num_envs, env_kwargs, options), options.fault_policy
-    vector = isinstance(spec, Vector)
-    check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=vector)
-    factories: Factories
-    if vector:
-        _check_native(env, policy, options.info_policy)
-        factories = make_vector_factories(env, num_envs, env_kwargs, spec.workers)
-    else:
-        factories = make_factories(env, num_envs, env_kwargs)
+    spec, policy = options.spec, options.fault_policy
+    learn: Callable[[Traffic], None] | None = None
+    native, factories = found or find(env, num_envs, env_kwargs, options, renders=renders)
     track_running = policy.tolerant or policy.record_actions or options.timeout is not None
-    learn = None
-    if isinstance(spec, Auto):
+    if native.spec is not None:
+        here = native.is_twin and spec.workers is None and not track_running
+        spec = Twin(workers=spec.workers) if native.is_twin else Vector()
+        _check_native(env, policy, options.info_policy, spec.name)
+        factories = make_vector_factories(native.spec, len(factories), {}, spec.workers)
+        if here and (blocking or batch_seconds(factories[0], len(factories)) < LOOP_SECONDS):
+            spec = TwinInCaller()
+        learn = partial(_tell, native.remark(len(factories)))
+    elif isinstance(spec, Auto) and is_vector(env):
+        spec = Vector(workers=spec.workers)
+    elif isinstance(spec, Auto) and spec.workers is None and is_coroutine_env(_class_of(env)):
+        spec = Asyncio()
+    elif isinstance(spec, Auto):
         # An id has two factories, with and without Gymnasium's checker.
         one_kind = isinstance(env, str | EnvSpec) or len({*map(id, factories)}) == 1
         spec, factories, learn = _choose(
@@ -91,24 +124,45 @@ def build(
     return engine
 
 
-def _spec_for(
-    env: EnvLike, num_envs: int | None, env_kwargs: dict[str, Any], options: Options
-) -> BackendSpec:
-    """Return the backend, chosen as far as that is possible without making an environment."""
-    spec = options.spec
-    if isinstance(spec, Auto) and spec.workers is None:
-        if is_coroutine_env(_class_of(env)):
-            return Asyncio()
-        if num_envs not in (None, 1) and allows_native(options) and same_games(env, env_kwargs):
-            return Vector()
-    if not is_vector(env) or isinstance(spec, Vector) or spec.name not in SPECS:
-        return spec
-    if not isinstance(spec, Auto):
+def find(
+    env: EnvLike,
+    num_envs: int | None,
+    env_kwargs: dict[str, Any],
+    options: Options,
+    *,
+    renders: bool = True,
+) -> Found:
+    """Check environments and their options; find their factories, and a vector environment.
+
+    Raises:
+        UsageError: They are invalid or incompatible, or there is no twin where one is wanted.
+    """
+    spec, vector = options.spec, is_vector(env)
+    if vector and spec.name in SPECS and type(spec) not in (Auto, Vector):
         raise UsageError(
             f"{_name_of(env)} is a VectorEnv, which"
             f" backend={spec.name!r} cannot run: use backend='vector'"
         )
-    return Vector(workers=spec.workers)
+    vector = vector or type(spec) is Vector
+    check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=vector)
+    if vector:
+        _check_native(env, options.fault_policy, options.info_policy, "vector")
+        return Native(None), make_vector_factories(env, num_envs, env_kwargs, spec.workers)
+    factories = make_factories(env, num_envs, env_kwargs)
+    if isinstance(spec, Twin):
+        native, _ = find_native(env, env_kwargs, factories)
+        if not native.is_twin:
+            why = native.why or "it is a rule book, whose vector environment is backend='vector'"
+            raise UsageError(f"backend='twin' can't run {_name_of(env)}: {why}")
+        return native, factories
+    plain = isinstance(spec, Auto) and spec.workers is None and not is_coroutine_env(_class_of(env))
+    if len(factories) > 1 and plain and allows_native(options):
+        return native_for_auto(env, env_kwargs, factories, renders=renders)
+    return Native(None), factories
+
+
+def _tell(remark: str, traffic: Traffic) -> None:
+    traffic.remark = remark
 
 
 def _choose(
@@ -127,6 +181,8 @@ def _choose(
 
     needs = Requirements(len(factories), spec.workers, blocking, track_running)
     plan, factories_to_use = choose_backend(factories, needs, sample)
+    if plan.backend not in ("serial", "asyncio"):  # workers make their own
+        factories_to_use = [*map(released, factories_to_use)]
     kind = SPECS[plan.backend]
     # The caller's thread can't interrupt a step, can't wait for a rate limit while workers step,
     # and can't run coroutine environments, which only a measurement of the same kind rules out.
@@ -157,7 +213,7 @@ def _class_of(env: Any) -> Any:
 
 def _name_of(env: Any) -> str:
     env = _class_of(env)
-    return env.__name__ if isinstance(env, type) else type(env).__name__
+    return env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__))
 
 
 def allows_native(options: Options) -> bool:
@@ -167,21 +223,21 @@ def allows_native(options: Options) -> bool:
     return not (tolerant or options.info_policy.counts or options.rate_limit)
 
 
-def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy) -> None:
+def _check_native(env: Any, policy: FaultPolicy, infos: InfoPolicy, backend: str) -> None:
     """Refuse options that need single environments, or a second instance of this one."""
     if infos.counts:
         option = "episode_stats" if infos.episode_stats else "infos='episode'"
         raise UsageError(
-            f"{option} follows single environments, but backend='vector' runs one VectorEnv: wrap"
-            " agym.make_vec in gymnasium.wrappers.vector.RecordEpisodeStatistics, wrap agym.sb3's"
-            " in VecMonitor, or use backend='process'"
+            f"{option} follows single environments, but backend={backend!r} runs one VectorEnv:"
+            " wrap agym.make_vec in gymnasium.wrappers.vector.RecordEpisodeStatistics, wrap"
+            " agym.sb3's in VecMonitor, or use backend='process'"
         )
     if policy.follow_episodes:
         option = "capsule_dir" if policy.capsule_dir is not None else f"retry={policy.retry}"
         option = "on_fault='replay'" if policy.mode == "replay" else option
         raise UsageError(
-            f"{option} replays the episode of a single environment, but backend='vector' runs one"
-            " VectorEnv: use on_fault='restart' alone, or backend='process'"
+            f"{option} replays the episode of a single environment, but backend={backend!r} runs"
+            " one VectorEnv: use on_fault='restart' alone, or backend='process'"
         )
     if policy.tolerant and isinstance(env, VectorEnv):
         raise UsageError(

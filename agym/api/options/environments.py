@@ -10,9 +10,8 @@ from typing import Any
 import gymnasium
 import gymnasium.error
 from gymnasium.envs import registration
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
-from typing_extensions import TypeIs
 
 from agym.core._system.extras import how_to_get
 from agym.core._system.pickling import is_importable
@@ -113,25 +112,6 @@ def make_vector_factories(
             " VectorEnv: add it, or use backend='process' for single environments"
         )
     return [factory] * n
-
-
-def same_games(env: EnvLike, env_kwargs: dict[str, Any]) -> TypeIs[str | EnvSpec]:
-    """Return whether an id's vector environment plays the same games as single environments.
-
-    The classes of agym's rule books do, and have a true ``same_games``. Other vector environments,
-    such as Gymnasium's CartPole, play different games with the same seed.
-    """
-    if not isinstance(env, str | EnvSpec) or "disable_env_checker" in env_kwargs:
-        return False
-    spec = find_spec(env)
-    if spec.additional_wrappers or env_kwargs.get("render_mode") == "human":
-        return False
-    creator: Any = spec.vector_entry_point
-    try:
-        creator = load_env_creator(creator) if isinstance(creator, str) else creator
-    except (ImportError, AttributeError):
-        return False
-    return bool(getattr(creator, "same_games", False))
 
 
 def find_spec(env: str | EnvSpec) -> EnvSpec:

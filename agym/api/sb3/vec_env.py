@@ -93,7 +93,8 @@ class AgymVecEnv(VecEnv):
         _check_options(options)
         spec = with_start_method(backend, "start_method", start_method)
         all_options = Options(spec, autoreset="same_step", **options)
-        self._open(build(factories, None, {}, all_options, sample=sample))
+        # SB3 gives environments a render mode by default, and its algorithms don't render them.
+        self._open(build(factories, None, {}, all_options, sample=sample, renders=False))
 
     @classmethod
     def vector(

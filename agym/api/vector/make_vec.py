@@ -7,11 +7,9 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from agym.api.options.build import build
-from agym.api.options.environments import EnvLike, find_spec, same_games
-from agym.api.options.names import check_option_names
+from agym.api.options.build import build, find
+from agym.api.options.environments import EnvLike
 from agym.api.options.options import (
-    OPTION_NAMES,
     AutoresetLike,
     BackendLike,
     Infos,
@@ -19,7 +17,6 @@ from agym.api.options.options import (
     Options,
 )
 from agym.api.vector.env import AgymVectorEnv
-from agym.core.protocol.arguments import check_count
 from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 
@@ -70,12 +67,15 @@ def make_vec(
         backend, workers, autoreset, "array", copy, infos, episode_stats, timeout, on_fault,
         rate_limit,
     )  # fmt: skip
-    if options.needs_no_engine and same_games(env, env_kwargs):
-        check_option_names(env_kwargs, OPTION_NAMES, env=env, is_vector=True)
-        count = 1 if num_envs is None else check_count("num_envs", num_envs)
+    found = find(env, num_envs, env_kwargs, options)
+    native, factories = found
+    if native.spec is not None and options.needs_no_engine:
         envs: VectorEnv[Any, Any, Array] = gymnasium.make_vec(
-            find_spec(env), count, "vector_entry_point",
-            autoreset_mode=options.autoreset_mode, **env_kwargs,
+            native.spec, len(factories), "vector_entry_point",
+            autoreset_mode=options.autoreset_mode,
         )  # fmt: skip
+        if native.is_twin:
+            envs.verdict = native.why  # type: ignore[attr-defined]
         return envs
-    return AgymVectorEnv.over(build(env, num_envs, env_kwargs, options, vector_infos=True))
+    engine = build(env, num_envs, env_kwargs, options, vector_infos=True, found=found)
+    return AgymVectorEnv.over(engine)

@@ -24,7 +24,7 @@ from agym.core.protocol.arguments import (
 )
 from agym.errors import UsageError
 
-BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "vector", "ray"]
+BackendName = Literal["auto", "serial", "thread", "asyncio", "process", "vector", "twin", "ray"]
 StartMethod = Literal["spawn", "forkserver", "fork"]
 Strategy = Literal["spread", "pack"]
 
@@ -156,6 +156,30 @@ class Vector(BackendSpec):
 
     name = "vector"
     port = "agym.core.backends.vector.VectorPool"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twin(Vector):
+    """Runs environments as one twin, which computes many environments at once, bit for bit.
+
+    Example:
+        >>> import agym
+        >>> with agym.make("FrozenLake-v1", 2, backend=agym.backends.Twin()) as envs:
+        ...     observations, infos = envs.reset(seed=0)
+
+    Raises:
+        UsageError: The environment has no twin, or the twin is not equal to the original on this
+            machine.
+    """
+
+    name = "twin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwinInCaller(Twin):
+    """Like ``Twin``, in the caller's thread."""
+
+    port = "agym.core.backends.vector.TwinPool"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +344,7 @@ class Ray(LoopSpec):
 
 
 SPECS: dict[str, type[BackendSpec]] = {
-    spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Vector, Ray)
+    spec.name: spec for spec in (Auto, Serial, Thread, Asyncio, Process, Vector, Twin, Ray)
 }
 
 

@@ -35,7 +35,7 @@ class SerialPort(Port):
         return 1
 
     def start(self, make: Operation) -> None:
-        self._host = self.options.host(SyncHost, self.ids)
+        self._host = self._make_host()
         self._completions: list[Completion] = []
         # Determined once, because each check costs time in every step. Environments that are made
         # while a loop runs, as in a notebook, are used there, too.
@@ -45,6 +45,10 @@ class SerialPort(Port):
         with Interruptible(), self._hide_loop():
             completion = open_host(self._host, make.number)
         self._completions.append(completion)
+
+    def _make_host(self) -> Any:
+        """Create the host; no environment is constructed yet."""
+        return self.options.host(SyncHost, self.ids)
 
     def attach(self, table: SlotTable) -> None:
         self._host.attach(table)

@@ -10,15 +10,27 @@ others is refused before anything is sent.
 
 from __future__ import annotations
 
+from typing import Any
+
 from agym.core.backends.options import BackendSpec
 from agym.core.backends.pool import Pool
 from agym.core.backends.port import BackendOptions, RunningHost
+from agym.core.backends.serial import SerialPool, SerialPort
 from agym.core.backends.thread import ThreadPort
 from agym.core.hosts.vector.construction import Traits
 from agym.core.hosts.vector.vector_host import VectorHost
 from agym.core.protocol.arguments import Ids
 from agym.core.protocol.messages.failures import name_range
-from agym.core.protocol.messages.operations import Call, GetAttr, Load, Message, Render, Reset, Save
+from agym.core.protocol.messages.operations import (
+    Call,
+    GetAttr,
+    Load,
+    Message,
+    Render,
+    Reset,
+    Save,
+    Step,
+)
 
 # Allowed on some environments: the host runs it for all, and returns the results of some.
 ALLOWED_FOR_SOME = (Render, Call, GetAttr, Save, Load)
@@ -44,14 +56,10 @@ class VectorPort(ThreadPort):
         )  # fmt: skip
 
 
-class VectorPool(Pool):
-    """Runs one ``VectorEnv`` per thread."""
+class Together(Pool):
+    """A pool whose ports run one ``VectorEnv`` each."""
 
     _traits: Traits
-
-    def __init__(self, options: BackendOptions) -> None:
-        super().__init__(options, VectorPort)
-        self.env_groups = self.ranges
 
     def reason_unsupported(self, message: Message, ids: Ids) -> str | None:
         if isinstance(message, ALLOWED_FOR_SOME):
@@ -64,7 +72,7 @@ class VectorPool(Pool):
             reason = None
             if asked and isinstance(message, Reset):
                 reason = self._traits_of(port).unsupported_reset(whole, asked)
-            elif asked and not whole:
+            elif asked and not whole and not self._steps_some(port, message):
                 reason = "are one VectorEnv: include all of them"
             if reason is not None:
                 return (
@@ -73,7 +81,42 @@ class VectorPool(Pool):
                 )
         return None
 
-    def _traits_of(self, port: VectorPort) -> Traits:
+    def _steps_some(self, port: Any, message: Message) -> bool:
+        return isinstance(message, Step) and self._traits_of(port).steps_some
+
+    def _traits_of(self, port: Any) -> Traits:
         # A replacement may not have made its environments yet; they are like its predecessor's.
         self._traits = getattr(port.host, "traits", None) or self._traits
         return self._traits
+
+
+class VectorPool(Together):
+    """Runs one ``VectorEnv`` per thread."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options, VectorPort)
+        self.env_groups = self.ranges
+
+
+class TwinPort(SerialPort):
+    """Runs one ``VectorEnv`` in the caller's thread, because waking a thread takes longer."""
+
+    host: VectorHost
+
+    def _make_host(self) -> VectorHost:
+        options = self.options
+        self.host = VectorHost(
+            options.some(self.ids), self.ids.start, options.autoreset, infos=options.infos,
+            vector_infos=options.vector_infos,
+        )  # fmt: skip
+        return self.host
+
+
+class TwinPool(Together, SerialPool):
+    """One port."""
+
+    kind = TwinPort
+
+    def __init__(self, options: BackendOptions) -> None:
+        super().__init__(options)
+        self.env_groups = self.ranges

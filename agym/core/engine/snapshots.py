@@ -25,7 +25,7 @@ class Snapshot:
 
     Example:
         >>> import agym
-        >>> with agym.make("CartPole-v1", 2) as envs:
+        >>> with agym.make("CartPole-v1", 2, backend="serial") as envs:
         ...     observations, infos = envs.reset(seed=0)
         ...     snapshot = envs[0].snapshot()
         ...     first = envs[0].step(1)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -87,17 +88,35 @@ class OneShotFactory:
     """A factory that returns an existing environment once, and makes new ones afterwards.
 
     Attributes:
+        first: Returns the existing one; empty afterwards.
         wrapped: Makes the new ones.
     """
 
     def __init__(self, first: Factory, factory: Factory) -> None:
         """Call ``first`` once, whether it returns or raises, then ``factory``."""
-        self._first = [first]
+        self.first = [first]
         self.wrapped = factory
         self.loose_spaces = getattr(factory, "loose_spaces", False)
 
     def __call__(self) -> Any:
-        return self._first.pop()() if self._first else self.wrapped()
+        return self.first.pop()() if self.first else self.wrapped()
+
+
+def released(factory: Factory) -> Factory:
+    """Close the existing environment of a factory, and return the factory of new ones."""
+    while isinstance(factory, OneShotFactory):
+        if factory.first:
+            with contextlib.suppress(Exception):
+                factory.first.pop()().close()
+        factory = factory.wrapped
+    return factory
+
+
+def plain_factory(factory: Factory) -> Factory:
+    """Return the factory of new environments, of one that returns an existing one once."""
+    while isinstance(factory, OneShotFactory):
+        factory = factory.wrapped
+    return factory
 
 
 def reraise(error: BaseException) -> Any:

@@ -96,6 +96,17 @@ def remember_measured(factory: Factory, num_envs: int, measured: dict[str, float
     _write(path, {**record, "runs": runs})
 
 
+def recall_verdict(name: bytes) -> dict[str, Any] | None:
+    """Return what :func:`remember_verdict` stored under a name."""
+    record = _read(_path(name))
+    return record.get("verdict")
+
+
+def remember_verdict(name: bytes, verdict: dict[str, Any]) -> None:
+    """Store the result of comparing a twin with its originals."""
+    _write(_path(name), {"verdict": verdict})
+
+
 def _measured(record: dict[str, Any], num_envs: int) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield the measurements of each candidate in the last day, with their times."""
     with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
@@ -131,13 +142,18 @@ def _write(path: Path | None, record: dict[str, Any]) -> None:
 
 def source_file(env: Any) -> str | None:
     """Return the file with the code of an environment, or of an environment class."""
-    env = getattr(env, "unwrapped", env)
+    env = env if isinstance(env, type) else getattr(env, "unwrapped", env)
     with contextlib.suppress(TypeError, OSError):
         return inspect.getsourcefile(env if isinstance(env, type) else type(env))
     return None
 
 
-def _path(factory: Factory) -> Path | None:
+def last_change(cls: type[Any]) -> float | None:
+    """Return when the file of a class was changed."""
+    return _changed(source_file(cls))
+
+
+def _path(factory: Any) -> Path | None:
     """Return the file of a factory's record, the same in each process; ``None`` if there is none.
 
     A record is valid only for this machine and these libraries.

@@ -33,7 +33,14 @@ from agym.core._system.isolation import NoRunningLoop
 from agym.core._system.load import Load
 from agym.core.backends.registry import refuse_import
 from agym.core.engine.calls.traffic import Traffic
-from agym.core.hosts.factories import Factories, Factory, OneShotFactory, describe_first, reraise
+from agym.core.hosts.factories import (
+    Factories,
+    Factory,
+    OneShotFactory,
+    describe_first,
+    plain_factory,
+    reraise,
+)
 from agym.core.planning.caching import (
     recall_measured,
     recall_profile,
@@ -77,7 +84,7 @@ def choose_backend(
         The plan; and the factories to use, the first of which may return an environment that
         already exists.
     """
-    measured = sample or factories[0]
+    measured = sample or plain_factory(factories[0])
     name = name_of(measured)
     if needs.fault_tolerant:
         return _safe(name, factories, needs), factories

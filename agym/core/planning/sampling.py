@@ -27,7 +27,14 @@ from agym.core._system.pickling import dumps_by_value
 from agym.core._system.platform import thread_usage
 from agym.core.backends.process.worker_process import check_platform, own_loop
 from agym.core.hosts.async_env import AnySpace
-from agym.core.hosts.factories import Factories, Factory, innermost, is_coroutine_env, needs_loop
+from agym.core.hosts.factories import (
+    Factories,
+    Factory,
+    innermost,
+    is_coroutine_env,
+    needs_loop,
+    plain_factory,
+)
 from agym.core.planning.model import Profile
 from agym.core.protocol.arguments import check_made
 from agym.core.protocol.value_copies import is_plain
@@ -181,7 +188,7 @@ def obstacle(factories: Factories) -> str:
         check_platform()
     except UsageError:
         return "needs Linux or macOS"
-    distinct = {id(factory): factory for factory in factories}
+    distinct = {id(factory): plain_factory(factory) for factory in factories}
     try:
         for factory in distinct.values():
             dumps_by_value(factory)

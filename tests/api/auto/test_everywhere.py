@@ -88,9 +88,10 @@ def test_the_callers_thread_is_one_of_the_workers_where_it_only_waits() -> None:
 @needs_cores
 def test_all_environments_of_an_id_are_of_one_kind() -> None:
     """Although only the first one is checked as it steps, by Gymnasium."""
-    first, *_ = make_factories("CartPole-v1", 8, {})
+    rendered = {"render_mode": "rgb_array"}  # so that it is not a twin
+    first, *_ = make_factories("CartPole-v1", 8, rendered)
     remember_profile(first, Profile("CartPole-v1", 0.0, 1e-3, 1e-3), None)
-    engine = build("CartPole-v1", 8, {}, Options())
+    engine = build("CartPole-v1", 8, rendered, Options())
     assert type(engine.backend.options.spec) is ProcessWithCaller
     assert engine.traffic.learn is not None
 
@@ -128,5 +129,10 @@ def test_stable_baselines3_measures_a_sample_or_an_id_without_wrappers() -> None
     remember_profile(sample, COMPUTES, None)
     assert backend_of("AgymVecEnv", Tally, sample=sample) == "process"
     assert backend_of("AgymVecEnv", Computes) == "serial"  # functions are never measured
-    for wrapper, name in ((None, "process"), (gymnasium.Wrapper, "serial")):
-        assert backend_of("sb3.make_vec_env", "Acrobot-v1", 512, wrapper_class=wrapper) == name
+    early = {"allow_early_resets": False}  # which no twin has
+    for options, name in (
+        ({}, "twin"),
+        ({"monitor_kwargs": early}, "process"),
+        ({"wrapper_class": gymnasium.Wrapper}, "serial"),
+    ):
+        assert backend_of("sb3.make_vec_env", "Acrobot-v1", 512, **options) == name

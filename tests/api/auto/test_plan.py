@@ -78,7 +78,8 @@ def test_what_cannot_be_planned() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], ["predicted", "serial is predicted to take", "step "]),
+        ([], ["predicted", "twin: compiled, equal to the original", "step "]),
+        (["--workers", "1"], ["predicted", "is predicted to take", "step "]),
         pytest.param(
             ["--verify", "--workers", "1"], ["measured", " took "], marks=pytest.mark.full
         ),

@@ -105,8 +105,6 @@ def test_auto_takes_the_program_for_many_games() -> None:
     ):
         with agym.make(ID, num_envs, **options) as envs:  # type: ignore[arg-type]
             assert envs.backend == name
-    with agym.make("CartPole-v1", 2) as envs:  # its own VectorEnv plays other games
-        assert envs.backend == "serial"
     for env in (ID, gymnasium.spec(ID)):
         assert agym.plan(env, 2).backend == "vector"
 

@@ -113,3 +113,8 @@ def write(
     """Copy the rows ``given`` of some arrays to the rows ``chosen`` of others."""
     for block, column in zip(blocks, columns, strict=True):
         block[chosen] = column[given]
+
+
+def batch_of(leaves: Sequence[Array]) -> Any:
+    """Return the batch of a space with one leaf, or of a tuple of such spaces."""
+    return leaves[0] if len(leaves) == 1 else tuple(leaves)

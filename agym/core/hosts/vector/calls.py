@@ -36,13 +36,13 @@ def options_of_all(options: Options, ids: range) -> dict[str, Any] | None:
     return first
 
 
-def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
-    """Render all environments; ``ids`` tells whether to call ``render`` with their ids.
+def render(env: Any, count: int, ids: range | None = None) -> Sequence[Any]:
+    """Render ``count`` environments: those of ``ids``, if ``render`` accepts them, else all.
 
     Raises:
         ValueError: The number of frames is not ``count``.
     """
-    frames = env.render(env_ids=np.arange(count)) if ids else env.render()
+    frames = env.render() if ids is None else env.render(env_ids=np.array(ids))
     if frames is None:  # no render mode, or a window
         return [None] * count
     if len(frames) != count:
@@ -53,6 +53,8 @@ def render(env: Any, count: int, *, ids: bool) -> Sequence[Any]:
 def call(env: Any, count: int, message: Call) -> Sequence[Any]:
     """Call a method or read an attribute. A function is called like a method of ``env``."""
     name, arguments, keywords = message.arguments(0)
+    if callable(name) and hasattr(env, "call_function"):
+        return _each(env.call_function(name, *arguments, **keywords), count, name)
     if callable(name):
         return [name(env, *arguments, **keywords)] * count
     if hasattr(env, "call"):

@@ -125,10 +125,11 @@ class Traits:
             ``"none"`` if it only accepts an integer.
         renders_ids: ``render`` accepts ``env_ids``, and returns one frame without (EnvPool).
         compiled: It accepts actions only in the dtype of their space (ALE, EnvPool).
+        steps_some: ``play`` takes a range of environments to step.
         rule_book: It is one of agym's rule books. These step in two halves: ``play(actions)``,
             which does not keep the actions, and ``show_into(observations, rewards, terminated,
-            truncated, finals)``, which writes the results into the caller's arrays and returns the
-            info. Under DISABLED, a step leaves finished environments unchanged.
+            truncated, finals, vector_infos)``, which writes the results into the caller's arrays
+            and returns the info. Under DISABLED, a step leaves finished environments unchanged.
     """
 
     mode: AutoresetMode
@@ -136,6 +137,7 @@ class Traits:
     seeds: str = "none"
     renders_ids: bool = False
     compiled: bool = False
+    steps_some: bool = False
     rule_book: bool = False
 
     @classmethod
@@ -220,6 +222,8 @@ def _known_of(env: Any) -> Mapping[str, Any]:
     return {
         "reset_mask": bool(declared.get("reset_mask")),
         "seeds": declared.get("reset_seeds", "none"),
+        "renders_ids": bool(declared.get("renders_ids")),
+        "steps_some": bool(declared.get("steps_some")),
     }
 
 

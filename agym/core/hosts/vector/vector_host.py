@@ -30,9 +30,16 @@ from agym.core.hosts.factories import Factory
 from agym.core.hosts.fault_injection import InjectedFault
 from agym.core.hosts.rows import Rows
 from agym.core.hosts.states.env_state import CUT_OFF, OTHER_KIND, Copy, EnvState
-from agym.core.hosts.vector.batch import check_observations, check_reset, check_step, write
+from agym.core.hosts.vector.batch import (
+    batch_of,
+    check_observations,
+    check_reset,
+    check_step,
+    write,
+)
 from agym.core.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.core.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
+from agym.core.hosts.vector.twins import SomeFailed
 from agym.core.protocol.infos.info_table import FINAL_INFO
 from agym.core.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.core.protocol.infos.vector_infos import VectorInfos, split_info, take_columns
@@ -49,6 +56,9 @@ from agym.errors import SnapshotError, UsageError
 
 # One info per environment; empty if all infos are empty.
 Infos = Sequence[Info]
+
+# Plain numbers, because each use of an enumeration takes half a microsecond.
+DUE, HELD = int(Phase.DUE), int(Phase.HELD)
 
 NO_STATE = (
     "{} has no get_state(index) and set_state(index, state) to copy the state of one environment"
@@ -157,7 +167,7 @@ class VectorHost:
         started = clock()
         try:
             if isinstance(message, Step):
-                self._step(message)
+                self._step(message, start - self.first, stop - self.first)
             else:
                 ids = range(start, stop)
                 values = self._handlers[type(message)](self, message, ids)
@@ -168,11 +178,33 @@ class VectorHost:
         except self.catch as error:
             action = self._batch(message.parts) if isinstance(message, Step) else None
             name = "reset" if self._resetting else message.name
-            if message.writes_rows:  # a VectorEnv does not tell which environment failed
+            if (
+                message.writes_rows and not self.traits.steps_some
+            ):  # a VectorEnv does not tell which environment failed
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
             self._payload = Payload(problems=[failure])
         return Completion(*operation.span, self._payload)
+
+    def step_here(self, plane: int, parts: Any) -> list[Info] | Payload:
+        """Step all environments for a caller in this thread.
+
+        Args:
+            plane: The plane of the slot table to write.
+            parts: The parts of the actions that are not in the table, or an array of all actions.
+
+        Returns:
+            Their infos, if nothing else is beside the rows; otherwise the payload.
+        """
+        step = Operation(0, self.first, self.stop, Step(plane, parts))
+        payload = self.run(step).payload or Payload()
+        finals = self.table.final and self._ended
+        if finals or payload.problems or payload.vector_infos or payload.objects:
+            return payload
+        infos = payload.infos
+        if not infos:
+            return [{} for _ in self._no_infos]
+        return [infos.get(i) or {} for i in range(self.first, self.stop)]
 
     def _failed(
         self, error: BaseException, name: str, start: int, stop: int, action: Any = None
@@ -186,9 +218,13 @@ class VectorHost:
     # ---------------------------------------------------------------- calls and attributes
 
     def _render(self, _: ops.Render, ids: range) -> Sequence[Any]:
-        frames = [*render(self._env, self._count, ids=self.traits.renders_ids)]
-        chosen = slice(ids.start - self.first, ids.stop - self.first)
-        frames[chosen] = map(copy_value, frames[chosen])
+        chosen = range(ids.start - self.first, ids.stop - self.first)
+        frames: list[Any] = [None] * self._count
+        if self.traits.renders_ids:
+            rendered = render(self._env, len(chosen), chosen)
+        else:
+            rendered = render(self._env, self._count)[chosen.start : chosen.stop]
+        frames[chosen.start : chosen.stop] = map(copy_value, rendered)
         return frames
 
     def _call(self, message: ops.Call, ids: range) -> Sequence[Any]:
@@ -208,39 +244,50 @@ class VectorHost:
 
     # ---------------------------------------------------------------- step
 
-    def _step(self, step: Step) -> None:
-        timed = self._meter.start(self.first, self.stop, whole=True)
+    def _step(self, step: Step, first: int, stop: int) -> None:
+        """Step a range of environments; it is all of them, unless the VectorEnv steps some."""
+        whole = stop - first == self._count
+        timed = self._meter.start(self.first + first, self.first + stop, whole=whole)
         started = clock()
         rows, phases = self._plane(step.plane), self._phases
-        new_episodes = phases == Phase.DUE
+        if not whole:
+            phases = _inside(phases, first, stop)
+        new_episodes = phases == DUE
         reset = new_episodes & ~self._over  # the VectorEnv does not reset these itself
-        repeated = phases >= Phase.HELD
+        repeated = phases >= HELD
         replaced = reset | repeated
         infos: Infos = []
-        if not replaced.all():
-            infos = self._step_env(step, rows, replaced)
+        if not replaced[first:stop].all():
+            infos = self._step_env(step, rows, replaced, first, stop)
         if reset.any():
             infos = self._reset_rows(reset, rows, infos)
             self._clear(rows, reset)
         if repeated.any():
             infos = self._repeat(repeated, rows, infos)
-        ended = rows.terminated | rows.truncated
-        if self._rule.resets_now and ended.any():
+        ended = _inside(rows.terminated | rows.truncated, first, stop)
+        self._ended = bool(ended.any())
+        if self._rule.resets_now and self._ended:
             infos = self._reset_now(ended, replaced, rows, infos)
             new_episodes |= ended
-        if ended.any() or phases.any():
-            self._phases = self._rule.table[phases, ended.astype(np.int8)]
-            on_hold = (self._phases == Phase.HELD) & ~repeated
+        if self._ended or phases.any():
+            table = self._rule.table
+            self._phases[first:stop] = table[phases, ended.astype(np.int8)][first:stop]
+            on_hold = _inside((self._phases == HELD) & ~repeated, first, stop)
             if on_hold.any():
                 write(self._rows_to_repeat, on_hold, rows.columns, on_hold)
         if new_episodes.any():
             self._count_episodes(new_episodes)
         self._payload.objects = self._objects_of(rows.observations)
         self._put_infos(infos)
-        self._infos = cast("list[Info]", infos or self._no_infos)
+        if whole:
+            self._infos = cast("list[Info]", infos or self._no_infos)
+        else:
+            self._infos = [*self._infos]
+            self._infos[first:stop] = (infos or self._no_infos)[first:stop]
         if timed:
-            self._meter.timed_alike(self.first, self.stop, (clock() - started) // self._count)
-        self._meter.end(self._count, timed=timed)
+            took = (clock() - started) // (stop - first)
+            self._meter.timed_alike(self.first + first, self.first + stop, took)
+        self._meter.end(stop - first, timed=timed)
 
     def _batch(self, parts: Sequence[Any] | None) -> Any:
         """Return the actions in the VectorEnv's form; copies, if it may keep them.
@@ -248,6 +295,8 @@ class VectorHost:
         ``parts`` are the actions without a fixed size.
         """
         layout = self.table.action
+        if isinstance(parts, np.ndarray):
+            return parts
         if parts and type(parts[0]) is ops.GivenAction:
             return layout.batch([given.action for given in parts], cast=self.traits.compiled)
         blocks = [block[self.first : self.stop] for block in self.table.actions]
@@ -255,8 +304,8 @@ class VectorHost:
             blocks = [block.copy() for block in blocks]
         return layout.join(blocks, list(zip(*parts or (), strict=True)))
 
-    def _step_env(self, step: Step, rows: Plane, replaced: Array) -> Infos:
-        """Step the VectorEnv, write its results, and return its infos.
+    def _step_env(self, step: Step, rows: Plane, replaced: Array, first: int, stop: int) -> Infos:
+        """Step a range of the VectorEnv, write its results, and return its infos.
 
         ``replaced`` are the environments whose rows the host replaces.
         """
@@ -267,23 +316,31 @@ class VectorHost:
             self._reset_env(self._over)
         # Infos stay in vector form if the VectorEnv does everything after an episode's end.
         vector_form = self.vector_infos and traits.mode is self.autoreset and not replaced.any()
+        vector_form = vector_form and stop - first == self._count
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
         actions = self._batch(step.parts)
         if traits.rule_book:
-            self._env.play(actions)
-            finals = rows.final[0] if finals_written else None
+            try:
+                self._env.play(actions, *(first, stop) if traits.steps_some else ())
+            except SomeFailed as error:
+                self._payload.problems += [
+                    self._failed(each, "step", self.first + i, self.first + i + 1, actions[i])
+                    for i, each in error.failures.items()
+                ]
+            finals = batch_of(rows.final) if finals_written else None
             with self.guard:  # only the second half writes
                 info: Info = self._env.show_into(
-                    rows.observations[0], rows.rewards, rows.terminated, rows.truncated, finals
-                )
+                    batch_of(rows.observations), rows.rewards, rows.terminated, rows.truncated,
+                    finals, vector_form,
+                )  # fmt: skip
         else:
             result = self._env.step(actions)
             columns, info = check_step(self._layout, result, self._count)
             with self.guard:
                 write(rows.columns, slice(None), columns)
-        ended = rows.terminated | rows.truncated
+        ended = _inside(rows.terminated | rows.truncated, first, stop)
         resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
-        self._over = np.zeros_like(ended) if resets else ended
+        self._over[first:stop] = False if resets else ended[first:stop]
         if vector_form:
             infos = self._take_vector_infos(info, ended if resets else None)
             if infos is not None:
@@ -584,3 +641,12 @@ class VectorHost:
     def _count_episodes(self, mask: Array) -> None:
         self._numbers += mask
         self._meter.count_episodes(self.first, mask)
+
+
+def _inside(values: Array, first: int, stop: int) -> Array:
+    """Return values with zeros outside of a range."""
+    if stop - first == len(values):
+        return values
+    inside = np.zeros_like(values)
+    inside[first:stop] = values[first:stop]
+    return inside

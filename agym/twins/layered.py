@@ -1,0 +1,133 @@
+"""The engine of twins under wrappers: passes the results of an engine through layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector.utils import create_empty_array
+
+from agym.core.protocol.typing import Array
+from agym.rules.engines import Outputs
+from agym.rules.kernels import DISABLED, SAME_STEP
+from agym.twins.engine import write
+from agym.twins.layers import Layer, Stepped
+
+
+class LayeredEngine:
+    """Plays the episodes of an engine, whose results pass through layers.
+
+    Attributes:
+        engine: The engine below.
+        layers: The layers, the innermost first.
+    """
+
+    def __init__(
+        self, engine: Any, layers: Sequence[Layer], space: Space[Any], num_envs: int, mode: int
+    ) -> None:
+        self.engine, self.layers, self._space, self._num_envs = engine, layers, space, num_envs
+        self._mode, self._raw = mode, engine.outputs()
+        # The latest rows above the layers, and the environments of the last call.
+        self._shown = self.outputs()
+        self._stepped = self._begun = np.arange(0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def outputs(self) -> Outputs:
+        """Return new arrays for the results of a step."""
+        n = self._num_envs
+        observations, finals = (create_empty_array(self._space, n, np.zeros) for _ in range(2))
+        flags = np.empty(n, bool), np.empty(n, bool)
+        return Outputs(observations, np.empty(n), *flags, {}, finals, {})
+
+    own_outputs = outputs
+
+    def begin(self, mask: Array) -> None:
+        """Start episodes of the environments of a mask, ``bool[n]``."""
+        self.engine.begin(mask)
+        self._stepped, self._begun = np.arange(0), np.flatnonzero(mask)
+
+    def play(self, actions: Array) -> None:
+        """Step all environments; with DISABLED, those that are over do not change."""
+        first, stop = self.engine.range
+        over = self.engine.games["over"][first:stop].copy()
+        for layer in reversed(self.layers):
+            actions = layer.actions(actions)
+        self._stepped = first + np.flatnonzero(~over)
+        self._begun = np.arange(0) if self._mode == DISABLED else first + np.flatnonzero(over)
+        self.engine.play(actions)
+
+    def show(self, out: Outputs) -> Array | None:
+        """Write the results of the last step; with same-step autoreset, start the next episodes."""
+        raw, shown = self._raw, self._shown
+        over = self.engine.show(raw)
+        infos, final_infos = (
+            {**each} if isinstance(each, dict) else {} for each in (raw.infos, raw.final_infos)
+        )
+        ended, inside = raw.terminated | raw.truncated, slice(*self.engine.range)
+        shown.rewards[:] = 0.0
+        if len(ids := self._stepped):
+            observations = rows_of(raw.observations, ids)
+            if self._mode == SAME_STEP and ended.any():
+                write(observations, ended[ids], rows_of(raw.finals, ids[ended[ids]]))
+            rows = Stepped(ids, observations, raw.rewards[ids], raw.terminated[ids], ended[ids])
+            for layer in self.layers:
+                rows = layer.stepped(rows)
+            write(shown.observations, ids, rows.observations)
+            shown.rewards[ids] = rows.rewards
+            if rows.over.any():
+                self._add_episodes(
+                    final_infos if self._mode == SAME_STEP else infos, ids[rows.over]
+                )
+                write(out.finals, ids, rows.observations)
+        begun = ids[ended[ids]] if self._mode == SAME_STEP and len(ids) else self._begun
+        if len(begun):
+            observations = rows_of(raw.observations, begun)
+            for layer in self.layers:
+                observations = layer.begun(begun, observations)
+            write(shown.observations, begun, observations)
+        write(out.observations, inside, rows_of(shown.observations, inside))
+        out.rewards[inside], out.terminated[inside] = shown.rewards[inside], raw.terminated[inside]
+        out.truncated[inside] = raw.truncated[inside]
+        for told, columns in ((out.infos, infos), (out.final_infos, final_infos)):
+            told.clear()
+            told.update(columns)
+        return np.asarray(over) if over is not None else None
+
+    def _add_episodes(self, infos: dict[str, Any], ended: Array) -> None:
+        """Add what layers tell of episodes, in Gymnasium's format."""
+        for layer in self.layers:
+            if not layer.key:
+                continue
+            mask = np.zeros(self._num_envs, bool)
+            mask[ended] = True
+            columns: dict[str, Array] = {}
+            for key, values in layer.episodes(ended).items():
+                column = np.zeros(self._num_envs, values.dtype)
+                column[ended] = values
+                columns |= {key: column, f"_{key}": mask.copy()}
+            infos |= {layer.key: columns, f"_{layer.key}": mask}
+
+    def get_state(self, i: int) -> Any:
+        """Return the state of an environment and of its wrappers."""
+        rows = [column[i].copy() for layer in self.layers for column in layer.columns]
+        return *self.engine.get_state(i), rows, rows_of(self._shown.observations, [i])
+
+    def set_state(self, i: int, state: Any) -> None:
+        """Continue an environment from a state."""
+        *below, rows, observation = state
+        self.engine.set_state(i, tuple(below))
+        columns = [column for layer in self.layers for column in layer.columns]
+        for column, row in zip(columns, rows, strict=True):
+            column[i] = row
+        write(self._shown.observations, np.array([i]), observation)
+
+
+def rows_of(observations: Any, ids: Any) -> Any:
+    """Return copies of some rows of observations, which may be tuples of arrays."""
+    if isinstance(observations, tuple):
+        return tuple(part[ids] for part in observations)
+    return observations[ids]

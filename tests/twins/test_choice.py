@@ -1,0 +1,338 @@
+"""When twins are used, and what they do in the APIs of agym."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from copy import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import wrappers
+from typer.testing import CliRunner
+
+import agym
+from agym.cli.app import app
+from agym.core.hosts.vector import twins as registry
+from agym.core.hosts.vector.twins import SomeFailed
+from agym.core.planning import verdicts
+from agym.twins.classes import twin_class
+from tests.support.equality import same_values
+from tests.twins.needs import needs
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+def cliff(**keywords: Any) -> Any:
+    return gymnasium.make("CliffWalking-v1", **keywords)
+
+
+def cleanrl(env_id: str) -> Any:
+    env = wrappers.RecordEpisodeStatistics(gymnasium.make(env_id))
+    return wrappers.NormalizeReward(env, gamma=0.99)
+
+
+def changed() -> Any:
+    env = cliff()
+    env.unwrapped.is_slippery = True
+    return env
+
+
+def seeded() -> Any:
+    env = cliff()
+    env.reset(seed=1)
+    return env
+
+
+class Own(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A wrapper of the user's."""
+
+
+def alternating() -> Callable[[], Any]:
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(cliff(is_slippery=bool(len(made) % 2)))
+        return made[-1]
+
+    return make
+
+
+def named(made: Callable[[], Any], count: int = 4) -> str:
+    """The backend of functions, and for `serial` the reason in the plan."""
+    with agym.make([made] * count) as envs:
+        return envs.backend
+
+
+def test_ids_and_functions_get_a_twin() -> None:
+    with agym.make("CliffWalking-v1", 2) as envs:
+        assert "backend='twin'; with arrays, equal to the original in 1,600 steps" in repr(envs)
+    assert named(cliff) == "twin"
+    assert named(partial(cleanrl, "CliffWalking-v1")) == "twin"
+    with closing(agym.make_vec([partial(cleanrl, "CliffWalking-v1")] * 2)) as vector:
+        assert "twin, with arrays, equal to the original" in repr(vector)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Own(cliff()), "the wrapper Own is not among the wrappers of twins"),
+        (
+            lambda: wrappers.TimeLimit(wrappers.TimeLimit(cliff(), 9), 7),
+            "the wrapper TimeLimit is not among",
+        ),
+        (
+            lambda: wrappers.TransformReward(cliff(), np.tanh),
+            "TransformReward has a function that refers to more than its argument",
+        ),
+        (changed, "has changed CliffWalking-v1, or has reset it"),
+        (seeded, "has changed CliffWalking-v1, or has reset it"),
+        (alternating(), "its factories make different environments"),
+    ],
+)
+def test_the_plan_names_what_prevents_it(make: Callable[[], Any], why: str) -> None:
+    assert named(make) != "twin"
+    remark = next(each.remark for each in agym.plan(make, 4).candidates if each.backend == "twin")
+    assert why in remark
+    with pytest.raises(agym.UsageError, match="backend='twin' can't run"):
+        agym.make(make, 4, backend="twin")
+
+
+def test_functions_that_make_the_same_environment_each_time_get_none() -> None:
+    env = cliff()
+    assert named(lambda: env) == "serial"
+    env.reset(seed=0)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 1}, {"timeout": 60.0}, {"on_fault": "restart"}, {"episode_stats": True},
+        {"infos": "episode"}, {"render_mode": "rgb_array"}, {"backend": "serial"},
+        {"rate_limit": 1000.0},
+    ],
+)  # fmt: skip
+def test_options_that_need_single_environments_get_none(options: dict[str, Any]) -> None:
+    with agym.make("CliffWalking-v1", 2, **options) as envs:
+        assert envs.backend != "twin"
+
+
+def test_one_environment_gets_none_unless_it_is_demanded() -> None:
+    with agym.make("CliffWalking-v1", 1) as envs:
+        assert envs.backend == "serial"
+    with agym.make("CliffWalking-v1", 1, backend="twin") as envs:
+        assert envs.backend == "twin"
+        assert envs.step_buffer is not None
+
+
+def test_an_error_says_why_there_is_no_twin() -> None:
+    for env_id, why in [
+        ("agym/CartPole-v1", "it is a rule book"), ("LunarLander-v3", "has no twin"),
+    ]:  # fmt: skip
+        with pytest.raises(agym.UsageError, match=why):
+            agym.make(env_id, 4, backend="twin")
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+class Wrong:
+    """A twin whose rewards differ."""
+
+    def __new__(cls, **keywords: Any) -> Any:
+        envs: Any = twin_class("FrozenLakeEnv")(**keywords)
+        play = envs.step
+
+        def step(actions: Any) -> Any:
+            observations, rewards, *rest = play(actions)
+            return observations, rewards + (rewards > 0), *rest
+
+        envs.step = step
+        return envs
+
+
+def test_a_twin_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "gymnasium.envs.toy_text.frozen_lake:FrozenLakeEnv"
+    monkeypatch.setitem(registry._twins, place, f"{__name__}:Wrong")
+    monkeypatch.setattr(verdicts, "_known", {})
+    keywords = {"desc": ["SG"], "is_slippery": False}  # arguments of no other test
+    with agym.make("FrozenLake-v1", 4, **keywords) as envs:
+        assert envs.backend == "serial"
+    spec = copy(gymnasium.spec("FrozenLake-v1"))
+    spec.kwargs = {**spec.kwargs, **keywords}
+    verdict = verdicts.verdict_on(spec)
+    assert "rewards" in verdict.difference
+    assert "where the original has" in verdict.difference
+    monkeypatch.setattr(verdicts, "_known", {})
+    assert verdicts.verdict_on(spec) == verdict, "it is kept on disk"
+
+
+def test_a_twin_that_raises_is_not_used() -> None:
+    with pytest.raises(Exception, match="colour"):
+        agym.make("FrozenLake-v1", 2, colour="red")
+
+
+def test_the_command_proves() -> None:
+    result = CliRunner().invoke(app, ["prove", "CliffWalking-v1", "--steps", "20"])
+    assert result.exit_code == 0, result.output
+    assert "proven to be equal to the original in 480 steps" in result.output
+    with agym.make("CliffWalking-v1", 2) as envs:
+        assert "proven" in repr(envs)
+    result = CliRunner().invoke(app, ["prove", "LunarLander-v3"])
+    assert result.exit_code == 1
+    assert "has no twin" in result.output
+
+
+# ---------------------------------------------------------------- what agym offers
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("env_id", ["Taxi-v4", "CartPole-v1", "Blackjack-v1", "Hopper-v5"])
+def test_a_snapshot_continues_with_the_same_bits(env_id: str) -> None:
+    needs(env_id)
+    with agym.make(env_id, 3, backend="twin", max_episode_steps=30, output="array") as envs:
+        envs.reset(seed=1)
+        envs.action_space.seed(0)
+        actions = [envs.action_space.sample() for _ in range(40)]
+        for each in actions[:7]:
+            envs.step(each)
+        states = envs.snapshot()
+        once = [tuple(envs.step(each)) for each in actions]
+        envs.restore(states)
+        assert same_values(once, [tuple(envs.step(each)) for each in actions])
+        children = envs[1].branch(2) if hasattr(envs[1], "branch") else None
+        assert children is None or len(children) == 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1",
+        "FrozenLake-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1",
+    ],
+)  # fmt: skip
+def test_pictures_are_those_of_the_original(env_id: str) -> None:
+    pytest.importorskip("pygame", reason="the extra `render`")
+    needs(env_id)
+    frames = []
+    for backend in ("serial", "twin"):
+        with agym.make(env_id, 2, backend=backend, render_mode="rgb_array") as envs:
+            envs.reset(seed=4)
+            envs.action_space.seed(0)
+            for _ in range(5):
+                envs.step([*envs.action_space.sample()])
+            frames.append([*envs.render()])
+    assert same_values(*frames)
+
+
+def test_what_a_twin_has_not_is_refused_with_the_remedy() -> None:
+    with agym.make("CliffWalking-v1", 2, backend="twin") as envs:
+        envs.reset(seed=5)
+        for ask in (
+            lambda: envs.get_attr("s"),
+            lambda: envs.set_attr("is_slippery", True),
+            lambda: envs.call("close"),
+            lambda: envs.call(repr),
+            lambda: envs.reset(options={"start": 3}),
+        ):
+            with pytest.raises(agym.AgymError, match=r"the twin of CliffWalking.*backend='serial'"):
+                ask()
+        assert envs.get_attr("render_mode") == [None, None]
+        assert envs.get_attr("is_slippery") == [False, False]
+        first, second = envs.get_attr("np_random_seed")
+        assert (first, second) == (5, 6)
+
+
+def test_first_k_batches_and_groups() -> None:
+    with agym.make("CliffWalking-v1", 4, backend="twin", autoreset="next_step") as envs:
+        envs.reset(seed=0)
+        envs.send([0] * 4)
+        assert sorted(envs.recv(min_envs=4).env_ids) == [0, 1, 2, 3]
+        one, two = envs.split(2)
+        one.step([1, 1])
+        two.step([2, 2])
+        with pytest.raises(agym.UsageError, match="include all of them"):
+            envs[1].close()
+        envs.step([0, 1, 0, 1])
+
+
+async def test_a_slow_twin_steps_in_a_thread_and_a_fast_one_does_not() -> None:
+    async with agym.make_async("CliffWalking-v1", 2, backend="twin") as fast:
+        await fast.reset(seed=0)
+        assert fast._backend.runs_in_caller
+    needs("HalfCheetah-v5")
+    async with agym.make_async("HalfCheetah-v5", 64, backend="twin") as slow:
+        await slow.reset(seed=0)
+        assert not slow._backend.runs_in_caller
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_steps_with_threads_of_its_own() -> None:
+    needs("HalfCheetah-v5")
+    with closing(agym.make_vec("HalfCheetah-v5", 4)) as envs:
+        envs.reset(seed=0)
+        actions = envs.action_space.sample()
+        envs.step(actions)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            os.write(writer, envs.step(actions)[0].tobytes())
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as end:
+            assert end.read() == envs.step(actions)[0].tobytes()
+        assert status == 0
+
+
+# ---------------------------------------------------------------- failures
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> str:
+    """A model whose memory is too small for a HalfCheetah with many contacts."""
+    needs("HalfCheetah-v5")
+    assets = Path(gymnasium.__file__).parent / "envs/mujoco/assets"
+    text = (assets / "half_cheetah.xml").read_text()
+    path = tmp_path / "crowded.xml"
+    path.write_text(text.replace("<compiler", "<size memory='8K'/>\n<compiler", 1))
+    return str(path)
+
+
+def flailing(envs: Any, steps: int = 400) -> Any:
+    """Step until something fails: environment 1 moves, and environment 0 hardly does."""
+    rng = np.random.default_rng(0)
+    for _ in range(steps):
+        actions = rng.uniform(-1, 1, (2, 6)).astype(np.float32)
+        actions[0] *= 0.01
+        envs.step(actions)
+    raise AssertionError("nothing failed")
+
+
+def test_a_simulation_that_raises_fails_alone(crowded: str) -> None:
+    # The class itself, because the comparison with originals would fail, too.
+    cls: Any = twin_class("HalfCheetahEnv")
+    with agym.make(cls, 2, backend="vector", output="array", xml_file=crowded) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(agym.EnvError, match=r"environment 1 raised in step.*stack overflow"):
+            flailing(envs)
+        with pytest.raises(agym.ResetNeededError, match="environment 1"):
+            envs.step(np.zeros((2, 6), np.float32))
+        envs[1].reset()
+        envs.step(np.zeros((2, 6), np.float32))
+    with closing(cls(2, xml_file=crowded)) as vector:
+        vector.reset(seed=0)
+        with pytest.raises(SomeFailed, match=r"environment 1: .*stack overflow"):
+            flailing(vector)
+        vector.reset(options={"reset_mask": np.array([False, True])})
+        vector.step(np.zeros((2, 6), np.float32))
