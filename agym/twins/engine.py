@@ -117,10 +117,7 @@ class ArrayEngine:
 
     def outputs(self) -> Outputs:
         """Return new arrays for the results of a step."""
-        n = self._num_envs
-        observations, finals = (create_empty_array(self._space, n, np.zeros) for _ in range(2))
-        flags = np.empty(n, bool), np.empty(n, bool)
-        return Outputs(observations, np.empty(n), *flags, {}, finals, {})
+        return new_outputs(self._space, self._num_envs)
 
     own_outputs = outputs
 
@@ -222,6 +219,13 @@ class ArrayEngine:
     def close(self) -> None:
         """Free threads."""
         self.family.close()
+
+
+def new_outputs(space: Any, n: int) -> Outputs:
+    """Return new arrays for the results of a step of ``n`` environments."""
+    observations, finals = (create_empty_array(space, n, np.zeros) for _ in range(2))
+    flags = np.empty(n, bool), np.empty(n, bool)
+    return Outputs(observations, np.empty(n), *flags, {}, finals, {})
 
 
 def write(observations: Any, rows: Rows, values: Any) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector.utils import create_empty_array
 
 from agym.core.protocol.typing import Array
 from agym.rules.engines import Outputs
 from agym.rules.kernels import DISABLED, SAME_STEP
-from agym.twins.engine import write
+from agym.twins.engine import new_outputs, write
 from agym.twins.layers import Layer, Stepped
 
 
@@ -38,10 +37,7 @@ class LayeredEngine:
 
     def outputs(self) -> Outputs:
         """Return new arrays for the results of a step."""
-        n = self._num_envs
-        observations, finals = (create_empty_array(self._space, n, np.zeros) for _ in range(2))
-        flags = np.empty(n, bool), np.empty(n, bool)
-        return Outputs(observations, np.empty(n), *flags, {}, finals, {})
+        return new_outputs(self._space, self._num_envs)
 
     own_outputs = outputs
 

@@ -196,12 +196,12 @@ class Twin(RulesVectorEnv):
             AttributeError: The originals have no such attribute.
             UsageError: Steps change it, or it is a method.
         """
-        plain = name.removeprefix("unwrapped.")
-        if plain in ("np_random", "np_random_seed"):
-            return [*getattr(self, plain)]
-        if plain in SHARED:
-            return [getattr(self.env, plain)] * self.num_envs
-        constant = self._constants.get(plain.partition(".")[0])
+        bare = name.removeprefix("unwrapped.")
+        if bare in ("np_random", "np_random_seed"):
+            return [*getattr(self, bare)]
+        if bare in SHARED:
+            return [getattr(self.env, bare)] * self.num_envs
+        constant = self._constants.get(bare.partition(".")[0])
         if constant is not False:
             value = look_up(self.env, name)
             if constant and not callable(value):

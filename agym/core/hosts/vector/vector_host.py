@@ -178,9 +178,8 @@ class VectorHost:
         except self.catch as error:
             action = self._batch(message.parts) if isinstance(message, Step) else None
             name = "reset" if self._resetting else message.name
-            if (
-                message.writes_rows and not self.traits.steps_some
-            ):  # a VectorEnv does not tell which environment failed
+            # Other VectorEnvs do not tell which environment failed.
+            if message.writes_rows and not self.traits.steps_some:
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
             self._payload = Payload(problems=[failure])
