@@ -1,4 +1,4 @@
-"""Steps an environment's exact twin beside Gymnasium's SyncVectorEnv, and compares every bit.
+"""Steps an environment's exact twin beside Gymnasium's SyncVectorEnv, and compares the results.
 
 python examples/twins.py
 
@@ -52,14 +52,16 @@ def main(args: Args) -> None:
     originals.action_space.seed(0)
     actions = [originals.action_space.sample() for _ in range(args.steps)]
     print(twin)
-    (ours, fast), (theirs, slow) = timed(twin, actions), timed(originals, actions)
-    for step, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        for mine, original in zip(one, other, strict=True):
-            if np.asarray(mine).tobytes() != np.asarray(original).tobytes():
+    (results, fast), (expected, slow) = timed(twin, actions), timed(originals, actions)
+    for step, pair in enumerate(zip(results, expected, strict=True)):
+        for result, original in zip(*pair, strict=True):
+            if np.asarray(result).tobytes() != np.asarray(original).tobytes():
                 sys.exit(f"the results of step {step} differ")
     print(f"SyncVectorEnv: {slow:,.0f} steps per second")
     print(f"twin:          {fast:,.0f} steps per second, {fast / slow:.1f} times as many")
-    print(f"All {args.steps * args.num_envs:,} steps have the same bits.")
+    print(
+        f"Observations, rewards and flags of {args.steps * args.num_envs:,} steps: the same bits."
+    )
     twin.close()
     originals.close()
 

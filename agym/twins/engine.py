@@ -38,7 +38,7 @@ class Advanced(NamedTuple):
 
 
 class Family(ABC):
-    """Environments of a registered id that differ in their arguments.
+    """A batch of environments of one class, with the same arguments.
 
     Attributes:
         original: An environment of Gymnasium, unwrapped, whose arguments all environments have.

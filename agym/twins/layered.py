@@ -123,7 +123,7 @@ class LayeredEngine:
 
 
 def rows_of(observations: Any, ids: Any) -> Any:
-    """Return copies of some rows of observations, which may be tuples of arrays."""
+    """Return some rows of observations, which may be tuples of arrays."""
     if isinstance(observations, tuple):
         return tuple(part[ids] for part in observations)
     return observations[ids]

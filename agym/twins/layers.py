@@ -107,7 +107,9 @@ class Rewards(Layer):
 def obstacle_of(wrapper: Any) -> str:
     """Return why the function of a wrapper may depend on more than its argument."""
     func = wrapper.func
-    plain = isinstance(func, FunctionType) and not func.__closure__ and not func.__defaults__
+    plain = isinstance(func, FunctionType) and not (
+        func.__closure__ or func.__defaults__ or func.__kwdefaults__
+    )
     return "" if plain else "has a function that refers to more than its argument"
 
 

@@ -230,9 +230,9 @@ def alike(made: Made | None, other: Made) -> bool:
 
 
 def _equal(one: Any, two: Any) -> bool:
-    """Compare arguments; functions are equal if their code is."""
+    """Compare arguments; functions are equal if their code and the names of their module are."""
     if isinstance(one, FunctionType) and isinstance(two, FunctionType):
-        return one.__code__ == two.__code__
+        return one.__code__ == two.__code__ and one.__globals__ is two.__globals__
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         return one.keys() == two.keys() and all(_equal(one[key], two[key]) for key in one)
     if isinstance(one, tuple) and isinstance(two, tuple):

@@ -56,7 +56,6 @@ class EpisodeRule:
     Attributes:
         resets_now: Whether the step that ends an episode also resets.
         over: The phase after a step that ended an episode.
-        table: The rule for arrays of environments: ``table[phases, ended]`` are the next phases.
     """
 
     def __init__(self, mode: AutoresetMode) -> None:
@@ -69,7 +68,16 @@ class EpisodeRule:
             Phase.HELD: (Phase.HELD, Phase.HELD),
             Phase.CUT: (Phase.RUNNING, over),
         }
-        self.table: Array = np.array([after[phase] for phase in Phase], np.int8)
+        self._after = np.array([after[phase] for phase in Phase], np.int8).ravel()
+
+    def after(self, phases: Array, ended: Array) -> Array:
+        """Return the phases of environments after rows that ``ended`` their episodes, or did not.
+
+        Args:
+            phases: Their phases before, ``int8[n]``.
+            ended: ``bool[n]``.
+        """
+        return self._after.take(2 * phases + ended)
 
     def restored(self, episode: Episode, observation: Any, flags: tuple[bool, bool]) -> Episode:
         """Return a copy of a snapshot's episode, which may come from another autoreset mode.

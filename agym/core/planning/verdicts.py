@@ -81,9 +81,12 @@ def verdict_on(
     twin, why = twin_of(spec)
     if twin is None:
         return Verdict(0, why)
-    keywords = {**spec.kwargs, "render_mode": None}
+    keywords = {**spec.kwargs, **({"render_mode": None} if "render_mode" in spec.kwargs else {})}
     chain = [each for each in chain if not any(map(callable, each.keywords.values()))]
-    parts = spec.entry_point, keywords, chain, twin, last_change(twin), environment()
+    changes = [
+        last_change(cls) for cls in (*twin.__mro__, *vars(twin).get("family", object).__mro__)
+    ]
+    parts = spec.entry_point, keywords, chain, twin, changes, platform_versions()
     try:
         name = dumps_by_value(parts)
     except Exception:  # an argument can't be pickled
@@ -104,7 +107,7 @@ def verdict_on(
     return verdict
 
 
-def environment() -> list[str]:
+def platform_versions() -> list[str]:
     """Return the versions and the instructions of the CPU that results may depend on."""
     found = [str(np.show_config(mode="dicts").get("SIMD Extensions"))]
     for package in PACKAGES:

@@ -217,6 +217,14 @@ class SlotTable:
         """Return the original observation of one environment from rows of length 1."""
         return self.observation.cut([row.copy() for row in rows], [objects], 1)[0]
 
+    def finals(self, places: Sequence[tuple[int, int]], objects: dict[int, list[Any]]) -> list[Any]:
+        """Return the last observations of episodes, given their environments and planes."""
+        slots, planes = zip(*places, strict=True)
+        if len({*planes}) > 1:
+            return [self.finals([place], objects)[0] for place in places]
+        columns = [block[[*slots]] for block in self.planes[planes[0]].final]
+        return self.observation.cut(columns, [objects.get(i, []) for i in slots], len(slots))
+
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
         """Nest a batch of each fixed leaf, and the object leaves of each environment as tuples."""
         columns: list[Any] = list(zip(*objects, strict=True))

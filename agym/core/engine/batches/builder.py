@@ -345,16 +345,18 @@ class BatchBuilder:
         table = self._table
         if not table.final or isinstance(infos, VectorInfos):
             return
-        payload = payload or Payload()
         *_, terminated, truncated = columns
+        in_rows = []
         for k in np.flatnonzero(terminated | truncated).tolist():
-            slot, plane = ids[k], table.planes[planes[k]]
             if self._vector_infos and "final_obs" in infos[k]:
                 continue  # the batch of infos in vector form already has it
             info = infos[k].pop(FINAL_INFO, {})
-            if FINAL_OBSERVATION in info:
-                observation = info.pop(FINAL_OBSERVATION)
-            else:
-                rows = [block[slot : slot + 1] for block in plane.final]
-                observation = table.one(rows, payload.final_objects.get(slot, []))
-            infos[k]["final_obs"], infos[k]["final_info"] = observation, info
+            if FINAL_OBSERVATION not in info:
+                in_rows.append(k)
+            infos[k]["final_obs"] = info.pop(FINAL_OBSERVATION, None)
+            infos[k]["final_info"] = info
+        if in_rows:
+            objects = {} if payload is None else payload.final_objects
+            places = [(ids[k], planes[k]) for k in in_rows]
+            for k, observation in zip(in_rows, table.finals(places, objects), strict=True):
+                infos[k]["final_obs"] = observation

@@ -57,6 +57,9 @@ from agym.errors import SnapshotError, UsageError
 # One info per environment; empty if all infos are empty.
 Infos = Sequence[Info]
 
+# The fastest test of a few flags.
+count_nonzero = np.count_nonzero
+
 # Plain numbers, because each use of an enumeration takes half a microsecond.
 DUE, HELD = int(Phase.DUE), int(Phase.HELD)
 
@@ -99,6 +102,7 @@ class VectorHost:
         self._filter = InfoFilter(self.infos, self._count)
         self._episodes = [Episode() for _ in self.factories]
         self._no_infos: Infos = [{}] * self._count  # made once, because there may be a million
+        self._nobody = np.zeros(self._count, bool)
         # The infos of the latest rows, for snapshots.
         self._infos = [*self._no_infos]
         self._payload = Payload()
@@ -251,30 +255,30 @@ class VectorHost:
         rows, phases = self._plane(step.plane), self._phases
         if not whole:
             phases = _inside(phases, first, stop)
-        new_episodes = phases == DUE
-        reset = new_episodes & ~self._over  # the VectorEnv does not reset these itself
-        repeated = phases >= HELD
-        replaced = reset | repeated
+        new_episodes: Array = phases == DUE
+        # Usually, the VectorEnv steps all environments, and resets those that are DUE itself.
+        reset = repeated = replaced = self._nobody
+        usual = whole and phases.tobytes() == self._over.tobytes()
+        if not usual:
+            reset, repeated = new_episodes & ~self._over, phases >= HELD
+            replaced = reset | repeated
         infos: Infos = []
-        if not replaced[first:stop].all():
+        if usual or not replaced[first:stop].all():
             infos = self._step_env(step, rows, replaced, first, stop)
-        if reset.any():
-            infos = self._reset_rows(reset, rows, infos)
-            self._clear(rows, reset)
-        if repeated.any():
-            infos = self._repeat(repeated, rows, infos)
+        if not usual:
+            infos = self._replace_rows(reset, repeated, rows, infos)
         ended = _inside(rows.terminated | rows.truncated, first, stop)
-        self._ended = bool(ended.any())
+        self._ended = count_nonzero(ended) > 0
         if self._rule.resets_now and self._ended:
             infos = self._reset_now(ended, replaced, rows, infos)
             new_episodes |= ended
-        if self._ended or phases.any():
-            table = self._rule.table
-            self._phases[first:stop] = table[phases, ended.astype(np.int8)][first:stop]
-            on_hold = _inside((self._phases == HELD) & ~repeated, first, stop)
-            if on_hold.any():
+        if self._ended or count_nonzero(phases):
+            after = self._rule.after(phases, ended)
+            on_hold = (after == HELD) & (phases < HELD)
+            if count_nonzero(on_hold):
                 write(self._rows_to_repeat, on_hold, rows.columns, on_hold)
-        if new_episodes.any():
+            self._phases[first:stop] = after[first:stop]
+        if count_nonzero(new_episodes):
             self._count_episodes(new_episodes)
         self._payload.objects = self._objects_of(rows.observations)
         self._put_infos(infos)
@@ -338,7 +342,7 @@ class VectorHost:
             with self.guard:
                 write(rows.columns, slice(None), columns)
         ended = _inside(rows.terminated | rows.truncated, first, stop)
-        resets = traits.mode is AutoresetMode.SAME_STEP and bool(ended.any())
+        resets = traits.mode is AutoresetMode.SAME_STEP and bool(count_nonzero(ended))
         self._over[first:stop] = False if resets else ended[first:stop]
         if vector_form:
             infos = self._take_vector_infos(info, ended if resets else None)
@@ -395,8 +399,17 @@ class VectorHost:
         self._finals = {self.first + i: final for i, final in finals.items() if final}
         return infos
 
-    def _repeat(self, repeated: Array, rows: Plane, infos: Infos) -> Infos:
-        """Write kept rows, without reward; return the infos with these environments' emptied."""
+    def _replace_rows(self, reset: Array, repeated: Array, rows: Plane, infos: Infos) -> Infos:
+        """Reset some environments, and repeat the kept rows of others, without reward.
+
+        Returns:
+            The infos with those of resets; the others' are empty.
+        """
+        if reset.any():
+            infos = self._reset_rows(reset, rows, infos)
+            self._clear(rows, reset)
+        if not repeated.any():
+            return infos
         with self.guard:
             write(rows.columns, repeated, self._kept, repeated)
             rows.rewards[repeated] = 0.0
