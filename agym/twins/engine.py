@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,11 +49,6 @@ class Family(ABC):
     def __init__(self, original: Any, num_envs: int, random: Generators) -> None:
         self.original, self.num_envs, self.random = original, num_envs, random
         self.failures: dict[int, Exception] = {}
-
-    @staticmethod
-    def quiet() -> AbstractContextManager[None]:
-        """Return a context in which originals print nothing."""
-        return nullcontext()
 
     @classmethod
     def how(cls, num_envs: int) -> str:

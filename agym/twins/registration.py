@@ -1,6 +1,10 @@
-"""Registers the twins that there are, by the class of the originals."""
+"""Registers the twins, and makes their classes, by the names of the originals' classes."""
 
 from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 from agym.core.hosts.vector.twins import register_twin
 
@@ -35,7 +39,30 @@ FAMILIES = {
 }  # fmt: skip
 
 
+ENTRY_POINTS = {entry_point.partition(":")[2]: entry_point for entry_point in FAMILIES}
+
+
 def register_twins() -> None:
     """Register the twins that come with agym."""
-    for entry_point in FAMILIES:
-        register_twin(entry_point, f"agym.twins.classes:{entry_point.partition(':')[2]}")
+    for name, entry_point in ENTRY_POINTS.items():
+        register_twin(entry_point, f"{__name__}:{name}")
+
+
+@cache
+def twin_class(name: str) -> Any:
+    """Return the class of the twins of a class of Gymnasium."""
+    from agym.twins import twin  # only when a twin is used
+
+    module, family_name = FAMILIES[ENTRY_POINTS[name]].split(":")
+    family = getattr(import_module(f"agym.twins.{module}"), family_name)
+    parts = {
+        "entry_point": ENTRY_POINTS[name], "family": family, "__doc__": family.__doc__,
+        "__module__": __name__,
+    }  # fmt: skip
+    return type(name, (twin.CompiledTwin if module == "classic" else twin.Twin,), parts)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ENTRY_POINTS:
+        return twin_class(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -99,13 +99,13 @@ class Twin(RulesVectorEnv):
     @classmethod
     def how(cls, num_envs: int) -> str:
         """Return how many environments are computed."""
-        text: str = cls.family.how(num_envs)
-        return text
+        how = getattr(cls.family, "how", lambda count: "compiled")
+        return str(how(num_envs))
 
     @classmethod
     def quiet(cls) -> Any:
         """Return a context in which originals print nothing."""
-        return cls.family.quiet()
+        return getattr(cls.family, "quiet", nullcontext)()
 
     def __repr__(self) -> str:
         what = ", ".join(["twin", self.how(self.num_envs), *filter(None, [self.verdict])])
@@ -331,16 +331,6 @@ class CompiledTwin(Twin):
     """Many environments whose rules are compiled; the address of a generator is the game's key."""
 
     kind = "compiled"
-
-    @classmethod
-    def quiet(cls) -> Any:
-        """Return a context in which originals print nothing."""
-        return nullcontext()
-
-    @classmethod
-    def how(cls, num_envs: int) -> str:
-        """Return how many environments are computed."""
-        return "compiled"
 
     def _own_engine(self, limit: int | None, mode: int) -> Any:
         book = replace(

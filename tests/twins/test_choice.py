@@ -22,8 +22,9 @@ from agym.cli.app import app
 from agym.core.hosts.vector import twins as registry
 from agym.core.hosts.vector.twins import SomeFailed
 from agym.core.planning import verdicts
-from agym.twins.classes import twin_class
+from agym.twins.registration import twin_class
 from tests.support.equality import same_values
+from tests.support.readme import blocks
 from tests.twins.needs import needs
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -174,9 +175,32 @@ def test_a_twin_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert verdicts.verdict_on(spec) == verdict, "it is kept on disk"
 
 
-def test_a_twin_that_raises_is_not_used() -> None:
-    with pytest.raises(Exception, match="colour"):
+def test_an_argument_that_the_original_refuses_is_not_blamed_on_the_twin() -> None:
+    with pytest.raises(agym.EnvError, match="unexpected keyword argument 'colour'"):
         agym.make("FrozenLake-v1", 2, colour="red")
+
+
+def test_the_twin_of_the_page_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_twins", {**registry._twins})
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", {**gymnasium.registry})
+    monkeypatch.syspath_prepend(tmp_path)
+    (code,) = (
+        block.code for block in blocks("docs/tutorials/twins.md") if "class Walks" in block.code
+    )
+    for name, of_page in {
+        "walks": code,
+        "wrong_walks": code.replace("-1.0, 0.0", "-2.0, 0.0"),
+    }.items():
+        (tmp_path / f"{name}.py").write_text(of_page.partition("from agym.testing")[0])
+        gymnasium.register(f"{name}-v0", f"{name}:Walk", max_episode_steps=20)
+        agym.register_twin(f"{name}:Walk", f"{name}:Walks")
+    for env in ("walks-v0", [lambda: gymnasium.make("walks-v0")] * 4):
+        with agym.make(env, 4) as envs:
+            assert envs.backend == "twin"
+    with pytest.raises(agym.UsageError, match=r"rewards.* where the original has"):
+        agym.make("wrong_walks-v0", 4, backend="twin")
 
 
 def test_the_command_proves() -> None:
