@@ -13,7 +13,15 @@ import numpy as np
 from gymnasium import spaces
 
 from agym.envs.classic.precision import single
-from agym.twins.native import GymnasiumRng, cos, cos_single, power, power_single, sin, sin_single
+from agym.twins.numpy_functions import (
+    GymnasiumRng,
+    cos,
+    cos_single,
+    power,
+    power_single,
+    sin,
+    sin_single,
+)
 
 
 class CartPole:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
-from agym.core.hosts.vector.twins import SomeFailed
+from agym.core.hosts.vector.twins import PartialStepError
 from agym.core.protocol.typing import Array
 from agym.rules.engines import Outputs
 from agym.rules.kernels import DISABLED, GAME, NEXT_STEP, SAME_STEP
-from agym.twins.native import Generators
+from agym.twins.numpy_functions import Generators
 
 # The ids of some environments, or a slice for all of them, which is faster.
 Rows = Array | slice
@@ -145,7 +145,7 @@ class ArrayEngine:
         self._parts = parts
         if self.family.failures:
             failures, self.family.failures = self.family.failures, {}
-            raise SomeFailed(failures)
+            raise PartialStepError(failures)
 
     def show(self, out: Outputs) -> Array | None:
         """Write the results of the last step; with same-step autoreset, start the next episodes."""

@@ -50,7 +50,7 @@ class Layer:
         self.columns: list[Array] = []
 
     @classmethod
-    def obstacle(cls, wrapper: Any) -> str:
+    def reason_unsupported(cls, wrapper: Any) -> str:
         """Return why a wrapper cannot be computed for all rows; ``""`` if it can."""
         return ""
 
@@ -82,8 +82,8 @@ class Observations(Layer):
     """``FlattenObservation`` and ``TransformObservation``, whose functions take one observation."""
 
     @classmethod
-    def obstacle(cls, wrapper: Any) -> str:
-        return obstacle_of(wrapper) if type(wrapper).__name__.startswith("Transform") else ""
+    def reason_unsupported(cls, wrapper: Any) -> str:
+        return function_reason(wrapper) if type(wrapper).__name__.startswith("Transform") else ""
 
     def begun(self, ids: Array, observations: Any) -> Any:
         parts = zip(*observations, strict=True) if isinstance(observations, tuple) else observations
@@ -97,14 +97,14 @@ class Rewards(Layer):
     """``TransformReward``."""
 
     @classmethod
-    def obstacle(cls, wrapper: Any) -> str:
-        return obstacle_of(wrapper)
+    def reason_unsupported(cls, wrapper: Any) -> str:
+        return function_reason(wrapper)
 
     def stepped(self, rows: Stepped) -> Stepped:
         return rows._replace(rewards=np.array([self.wrapper.func(each) for each in rows.rewards]))
 
 
-def obstacle_of(wrapper: Any) -> str:
+def function_reason(wrapper: Any) -> str:
     """Return why the function of a wrapper may depend on more than its argument."""
     func = wrapper.func
     plain = isinstance(func, FunctionType) and not (
@@ -218,7 +218,7 @@ class Monitored(Statistics):
         self.columns = [self.returns, self.lengths, self.lost]
 
     @classmethod
-    def obstacle(cls, wrapper: Any) -> str:
+    def reason_unsupported(cls, wrapper: Any) -> str:
         plain = wrapper.results_writer is None and wrapper.allow_early_resets
         plain = plain and not (wrapper.reset_keywords or wrapper.info_keywords)
         return "" if plain else "writes a file, refuses early resets or has keywords"
@@ -260,10 +260,12 @@ def layer_of(wrapper: Any, num_envs: int) -> Layer:
     return LAYERS[name_of(wrapper)](wrapper, num_envs)
 
 
-def obstacle(wrapper: Any) -> str:
+def reason_unsupported(wrapper: Any) -> str:
     """Return why there is no layer for a wrapper; ``""`` if there is one."""
     layer = LAYERS.get(name_of(wrapper))
-    return "is not among the wrappers of twins" if layer is None else layer.obstacle(wrapper)
+    return (
+        "is not among the wrappers of twins" if layer is None else layer.reason_unsupported(wrapper)
+    )
 
 
 def name_of(wrapper: Any) -> tuple[str, str]:

@@ -44,12 +44,12 @@ def power(values: Array, exponent: float) -> Array:
     return np.power(values, np.full_like(values, exponent))
 
 
-FAMILIES: WeakSet[Mujoco] = WeakSet()
+_running: WeakSet[Mujoco] = WeakSet()
 
 
-def restart() -> None:
+def restart_threads() -> None:
     """Start threads in a forked child, which has none of its parent's."""
-    for family in FAMILIES:
+    for family in _running:
         parents = family.batch
         # Never freed, because that would wait for the parent's threads.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(parents._b))
@@ -58,7 +58,7 @@ def restart() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=restart)
+    os.register_at_fork(after_in_child=restart_threads)
 
 
 class Mujoco(Family):
@@ -90,7 +90,7 @@ class Mujoco(Family):
         super().__init__(original, num_envs, random)
         self.start()
         self.copies = {name: column.copy() for name, column in self.bound.items()}
-        FAMILIES.add(self)
+        _running.add(self)
 
     def start(self) -> None:
         """Start the threads."""
@@ -123,7 +123,7 @@ class Mujoco(Family):
         return f"mujoco.batch, {threads} thread{'s' if threads > 1 else ''}"
 
     def close(self) -> None:
-        FAMILIES.discard(self)
+        _running.discard(self)
         self.batch = None
 
     def read(self, rows: Rows) -> None:

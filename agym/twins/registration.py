@@ -50,16 +50,15 @@ def register_twins() -> None:
 
 @cache
 def twin_class(name: str) -> Any:
-    """Return the class of the twins of a class of Gymnasium."""
-    from agym.twins import twin  # only when a twin is used
-
+    """Return the class of the twins of a class of Gymnasium; imports what it needs."""
     module, family_name = FAMILIES[ENTRY_POINTS[name]].split(":")
     family = getattr(import_module(f"agym.twins.{module}"), family_name)
+    twins = import_module("agym.twins.twin")
     parts = {
         "entry_point": ENTRY_POINTS[name], "family": family, "__doc__": family.__doc__,
         "__module__": __name__,
     }  # fmt: skip
-    return type(name, (twin.CompiledTwin if module == "classic" else twin.Twin,), parts)
+    return type(name, (twins.CompiledTwin if module == "classic" else twins.Twin,), parts)
 
 
 def __getattr__(name: str) -> Any:

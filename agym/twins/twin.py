@@ -16,7 +16,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
 
-from agym.core.hosts.vector.twins import SomeFailed, Wrapping, parts_of
+from agym.core.hosts.vector.twins import PartialStepError, Wrapping, parts_of
 from agym.core.protocol.attributes import get_attribute, is_wrapped, look_up
 from agym.core.protocol.typing import Array
 from agym.errors import UsageError
@@ -26,8 +26,8 @@ from agym.rules.kernels import NEXT_STEP
 from agym.rules.vector_env import RulesVectorEnv
 from agym.twins.engine import ArrayEngine
 from agym.twins.layered import LayeredEngine
-from agym.twins.layers import layer_of, obstacle
-from agym.twins.native import Generators
+from agym.twins.layers import layer_of, reason_unsupported
+from agym.twins.numpy_functions import Generators
 
 # The attributes that all environments of a twin share.
 SHARED = ("spec", "metadata", "render_mode", "observation_space", "action_space")
@@ -112,9 +112,9 @@ class Twin(RulesVectorEnv):
         return f"{super().__repr__().removesuffix(')')}, {what})"
 
     @classmethod
-    def obstacle(cls, wrapper: Any) -> str:
+    def reason_unsupported(cls, wrapper: Any) -> str:
         """Return why the twin can't compute a wrapper; ``""`` if it can."""
-        return obstacle(wrapper)
+        return reason_unsupported(wrapper)
 
     # ---------------------------------------------------------------- random numbers
 
@@ -150,7 +150,7 @@ class Twin(RulesVectorEnv):
         """Run a part of a step; environments that fail alone must be reset."""
         try:
             return part(argument)
-        except SomeFailed as error:
+        except PartialStepError as error:
             self._was_reset[[*error.failures]] = self.was_reset = False
             raise
         except BaseException:

@@ -115,7 +115,7 @@ WORKS = (
 )
 
 # What each way to make a twin may add to a batch, in microseconds, by the number of environments.
-DOORS = {Twin: {8: 10.0, 64: 15.0, 1024: 40.0}} | {
+OVERHEAD_LIMITS = {Twin: {8: 10.0, 64: 15.0, 1024: 40.0}} | {
     door: {64: 60.0, 1024: 150.0} for door in (Make, MakeAsync, VecEnv)
 }
 
@@ -134,7 +134,7 @@ TARGETS: tuple[Target, ...] = (
     *(
         Extra(work.name, door, Own, limits[work.num_envs])
         for work in WORKS
-        for door, limits in DOORS.items()
+        for door, limits in OVERHEAD_LIMITS.items()
         if work.num_envs in limits
     ),
 )

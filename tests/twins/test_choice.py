@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import agym
 from agym.cli.app import app
 from agym.core.hosts.vector import twins as registry
-from agym.core.hosts.vector.twins import SomeFailed
+from agym.core.hosts.vector.twins import PartialStepError
 from agym.core.planning import verdicts
 from agym.twins.registration import twin_class
 from tests.support.equality import same_values
@@ -356,7 +356,7 @@ def test_a_simulation_that_raises_fails_alone(crowded: str) -> None:
         envs.step(np.zeros((2, 6), np.float32))
     with closing(cls(2, xml_file=crowded)) as vector:
         vector.reset(seed=0)
-        with pytest.raises(SomeFailed, match=r"environment 1: .*stack overflow"):
+        with pytest.raises(PartialStepError, match=r"environment 1: .*stack overflow"):
             flailing(vector)
         vector.reset(options={"reset_mask": np.array([False, True])})
         vector.step(np.zeros((2, 6), np.float32))

@@ -199,9 +199,10 @@ def described(env: Any, like: Made | None = None) -> tuple[Made | None, str]:
         if place < len(around) and type(around[place]) is kind:
             spec.max_episode_steps = getattr(around[place], "_max_episode_steps", None)
             place += 1
+    # A twin of the user's own may support no wrapper.
+    check = getattr(twin, "reason_unsupported", lambda _: "is not among the wrappers of its twin")
     for wrapper in around[place:]:
-        obstacle = getattr(twin, "obstacle", lambda _: "is not among the wrappers of its twin")
-        if why := obstacle(wrapper):
+        if why := check(wrapper):
             return None, f"the wrapper {type(wrapper).__name__} {why}"
     chain = tuple(Wrapping(type(each), saved_of(each)) for each in around[place:])
     parts, changed = parts_of(base), False

@@ -56,7 +56,7 @@ class VectorPort(ThreadPort):
         )  # fmt: skip
 
 
-class Together(Pool):
+class VectorEnvPool(Pool):
     """A pool whose ports run one ``VectorEnv`` each."""
 
     _traits: Traits
@@ -90,7 +90,7 @@ class Together(Pool):
         return self._traits
 
 
-class VectorPool(Together):
+class VectorPool(VectorEnvPool):
     """Runs one ``VectorEnv`` per thread."""
 
     def __init__(self, options: BackendOptions) -> None:
@@ -112,7 +112,7 @@ class TwinPort(SerialPort):
         return self.host
 
 
-class TwinPool(Together, SerialPool):
+class TwinPool(VectorEnvPool, SerialPool):
     """One port."""
 
     kind = TwinPort

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 PARTS = ("observations", "rewards", "terminated", "truncated", "infos")
 
 # The chance of a reset of some environments after a step, and of each environment in it.
-RESETS, RESET = 0.02, 0.4
+RESET_CHANCE, RESET_ENV_CHANCE = 0.02, 0.4
 
 # Infos that depend on the time.
 TIMES = ("t", "_t")
@@ -74,7 +74,7 @@ def played(originals: Any, twin: Any, steps: int) -> Iterator[tuple[str, Any, An
     for k in range(steps):
         mask = over.copy()
         if originals.autoreset_mode is not AutoresetMode.DISABLED:
-            mask[:] = rng.random() < RESETS and rng.random(count) < RESET
+            mask[:] = rng.random() < RESET_CHANCE and rng.random(count) < RESET_ENV_CHANCE
         if mask.any():
             seed = None if rng.random() < 0.5 else int(rng.integers(2**31))
             yield f"reset before step {k}", *reset(seed, mask)

@@ -10,13 +10,13 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 NO_TWIN = "has no twin"
 
 # Attributes of environments that differ without an effect on their games.
-UNLIKE = ("action_space", "observation_space", "spec", "_np_random_seed")
+IGNORED = ("action_space", "observation_space", "spec", "_np_random_seed")
 
 # By the entry point of the originals, that of the vector environment.
 _twins: dict[str, str] = {}
 
 
-class SomeFailed(Exception):
+class PartialStepError(Exception):
     """Some environments of a batch raised in a step, and the others were stepped.
 
     Attributes:
@@ -79,7 +79,7 @@ def parts_of(env: Any) -> dict[str, bytes]:
     """Return the attributes of an environment, pickled; what can't be pickled, by its type."""
     parts = {}
     for name, value in vars(env).items():
-        if name not in UNLIKE:
+        if name not in IGNORED:
             try:
                 parts[name] = pickle.dumps(value)
             except Exception:

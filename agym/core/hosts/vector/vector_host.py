@@ -39,7 +39,7 @@ from agym.core.hosts.vector.batch import (
 )
 from agym.core.hosts.vector.calls import assign, call, options_of_all, peek, render
 from agym.core.hosts.vector.construction import SeedList, Traits, check_vector, describe_vector
-from agym.core.hosts.vector.twins import SomeFailed
+from agym.core.hosts.vector.twins import PartialStepError
 from agym.core.protocol.infos.info_table import FINAL_INFO
 from agym.core.protocol.infos.policy import InfoFilter, InfoPolicy
 from agym.core.protocol.infos.vector_infos import VectorInfos, split_info, take_columns
@@ -325,7 +325,7 @@ class VectorHost:
         if traits.rule_book:
             try:
                 self._env.play(actions, *(first, stop) if traits.steps_some else ())
-            except SomeFailed as error:
+            except PartialStepError as error:
                 self._payload.problems += [
                     self._failed(each, "step", self.first + i, self.first + i + 1, actions[i])
                     for i, each in error.failures.items()
