@@ -138,7 +138,8 @@ def plan(
     native = Native(None)
     if len(factories) > 1 and workers is None:
         native, made = native_for_auto(env, env_kwargs, factories)
-        released(made[0])
+        for each in made:
+            released(each)
     if native.is_twin or (native.why and not native.why.endswith(NO_TWIN)):
         plan = _with_twin(plan, native)
     elif isinstance(env, str | EnvSpec) and find_spec(env).vector_entry_point is not None:

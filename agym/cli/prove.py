@@ -34,7 +34,7 @@ def command(
     ] = None,
     every: Annotated[bool, flag("--all", "All registered environments that have a twin.")] = False,
     steps: Annotated[
-        int, typer.Option(min=1, help="Steps of each of 8 environments in each autoreset mode.")
+        int, typer.Option(min=100, help="Steps of each of 8 environments in each autoreset mode.")
     ] = 10_000,
 ) -> None:
     """Compare twins with SyncVectorEnv over the originals; remember the results."""

@@ -211,20 +211,21 @@ class MountainCarContinuous:
 
     def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
         force = min(max(action[0], -1.0), 1.0)
-        position, velocity = state.position, state.velocity
-        if state.stepped:
-            push = single(
-                single(force * single(0.0015)) - single(0.0025 * math.cos(single(3 * position)))
-            )
-            velocity = bound(single(velocity + push), 0.07)
-            position = min(max(single(position + velocity), -1.2), 0.6)
-        else:
-            push = single(single(force * single(0.0015)) - single(0.0025 * math.cos(3 * position)))
-            velocity = bound(velocity + push, 0.07)
-            position = min(max(position + velocity, -1.2), 0.6)
+        position, velocity, stepped = state.position, state.velocity, state.stepped
+        slope = 0.0025 * math.cos(single(3 * position) if stepped else 3 * position)
+        push = force * 0.0015 - slope
+        if force == action[0]:  # in single precision, unless it was clipped
+            push = single(single(force * single(0.0015)) - single(slope))
+        velocity += single(push) if stepped else push
+        velocity = bound(single(velocity) if stepped else velocity, 0.07)
+        position += single(velocity) if stepped else velocity
+        position = min(max(single(position) if stepped else position, -1.2), 0.6)
         if position == -1.2 and velocity < 0:
             velocity = 0.0
-        terminated = position >= 0.45 and velocity >= state.goal_velocity
+        goal, least = 0.45, state.goal_velocity
+        if stepped and velocity != 0.07:  # compared in single precision
+            least = single(least)
+        terminated = position >= (single(goal) if stepped else goal) and velocity >= least
         reward = (100.0 if terminated else 0.0) - power(action[0], 2.0) * 0.1
         state.position, state.velocity, state.stepped = single(position), single(velocity), True
         return reward, terminated

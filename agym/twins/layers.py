@@ -6,6 +6,7 @@ wrapper keeps, such as the running mean of ``NormalizeObservation``.
 
 from __future__ import annotations
 
+import dis
 import sys
 import time
 from types import FunctionType
@@ -104,13 +105,27 @@ class Rewards(Layer):
         return rows._replace(rewards=np.array([self.wrapper.func(each) for each in rows.rewards]))
 
 
+# The functions of NumPy that a function of the caller's may call, and the instructions that it may
+# have, so that its result depends on its argument alone.
+PURE = {"abs", "clip", "maximum", "minimum", "sign", "tanh"}
+INSTRUCTIONS = {
+    "RESUME", "CACHE", "PUSH_NULL", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "LOAD_FAST",
+    "LOAD_FAST_BORROW", "LOAD_CONST", "LOAD_SMALL_INT", "PRECALL", "CALL", "RETURN_VALUE", "NOP",
+}  # fmt: skip
+
+
 def function_reason(wrapper: Any) -> str:
     """Return why the function of a wrapper may depend on more than its argument."""
     func = wrapper.func
-    plain = isinstance(func, FunctionType) and not (
-        func.__closure__ or func.__defaults__ or func.__kwdefaults__
-    )
-    return "" if plain else "has a function that refers to more than its argument"
+    if isinstance(func, FunctionType) and func.__code__.co_argcount == 1:
+        instructions = [*dis.get_instructions(func)]
+        names = {*func.__code__.co_names}
+        modules = {name for name in names if func.__globals__.get(name) is np}
+        loads = [each.opname.startswith("LOAD_FAST") for each in instructions]
+        plain = {each.opname for each in instructions} <= INSTRUCTIONS and sum(loads) == 1
+        if plain and names - modules <= PURE:
+            return ""
+    return f"has a function that may do more than call NumPy's {', '.join(sorted(PURE))}"
 
 
 class Moments:

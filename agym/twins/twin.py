@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
 
 from agym.core.hosts.vector.twins import PartialStepError, Wrapping, parts_of
-from agym.core.protocol.attributes import get_attribute, is_wrapped, look_up
+from agym.core.protocol.attributes import get_attribute, has_attribute, is_wrapped, look_up
 from agym.core.protocol.typing import Array
 from agym.errors import UsageError
 from agym.rules.contract import RuleBook
@@ -29,8 +29,9 @@ from agym.twins.layered import LayeredEngine
 from agym.twins.layers import layer_of, reason_unsupported
 from agym.twins.numpy_functions import Generators
 
-# The attributes that all environments of a twin share.
-SHARED = ("spec", "metadata", "render_mode", "observation_space", "action_space")
+# The attributes that all environments of a twin share, and the types of others that can be read.
+SHARED = ("metadata", "render_mode", "observation_space", "action_space")
+PLAIN = (int, float, complex, str, bytes, bool, np.generic, type(None))
 
 
 class Twin(RulesVectorEnv):
@@ -78,7 +79,13 @@ class Twin(RulesVectorEnv):
         )
         self.metadata |= {"renders_ids": True, "steps_some": True}
         check, dtype = self._checked, self.env.action_space.dtype
-        self._checked = lambda actions: check(actions).astype(dtype, copy=False)
+
+        def checked(actions: Any) -> Array:
+            wide = check(actions)  # originals compute in the precision of an array of actions
+            floats = isinstance(actions, np.ndarray) and actions.dtype.kind == "f"
+            return actions if floats else wide.astype(dtype, copy=False)
+
+        self._checked = checked
 
     def _read(self) -> Any:
         return SimpleNamespace(
@@ -192,54 +199,66 @@ class Twin(RulesVectorEnv):
     def get_attr(self, name: str) -> list[Any]:
         """Return an attribute of each environment, if steps don't change it.
 
+        It must be a number, a text or an array, which is read-only.
+
         Raises:
             AttributeError: The originals have no such attribute.
-            UsageError: Steps change it, or it is a method.
+            UsageError: Steps change it, or it is something else.
         """
         bare = name.removeprefix("unwrapped.")
         if bare in ("np_random", "np_random_seed"):
             return [*getattr(self, bare)]
+        if bare == "spec":
+            return [self.spec or self.env.spec] * self.num_envs
         if bare in SHARED:
             return [getattr(self.env, bare)] * self.num_envs
         constant = self._constants.get(bare.partition(".")[0])
         if constant is not False:
             value = look_up(self.env, name)
-            if constant and not callable(value):
+            if isinstance(value, np.ndarray):
+                value = value.copy()
+                value.flags.writeable = False  # it is one array for all of them
+            elif not isinstance(value, PLAIN):
+                constant = False
+            if constant:
                 return [value] * self.num_envs
-        raise self._no_env(f"{name!r}")
+        raise self._no_env(name)
 
     @cached_property
     def _constants(self) -> dict[str, bool]:
         """The attributes of originals, and whether steps leave them unchanged."""
         creator = load_env_creator(self.entry_point)
         with self.quiet(), closing(creator(**self._parameters)) as env:
-            before = parts_of(env)
+            (before,) = parts_of(env)
             env.reset(seed=0)
+            env.action_space.seed(0)
             for _ in range(100):
                 _, _, terminated, truncated, _ = env.step(env.action_space.sample())
                 if terminated or truncated:
                     break
-            return {name: before.get(name) == part for name, part in parts_of(env).items()}
+            (after,) = parts_of(env)
+            return {name: before.get(name) == part for name, part in after.items()}
 
     def set_attr(self, name: str, values: Any) -> None:
         """Refuse to set an attribute of the environments."""
-        raise self._no_env(f"{name!r}")
+        raise self._no_env(name)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
-        """Refuse to call a method of the environments."""
-        raise self._no_env(f"{name!r}")
+        """Return an attribute, as :meth:`get_attr`; refuse to call a method."""
+        return self.get_attr(name)
 
     def call_function(self, function: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a function of agym that reads attributes or finds wrappers; refuse all others."""
         if function is get_attribute:
             return self.get_attr(*args)
-        if function is not is_wrapped:
-            raise self._no_env(str(getattr(function, "__name__", function)))
-        return [is_wrapped(self, *args)] * self.num_envs
+        if function in (is_wrapped, has_attribute):
+            return [function(self.env, *args)] * self.num_envs
+        # Those that call a method or set an attribute have its name as an argument.
+        raise self._no_env(str((*args, getattr(function, "__name__", function))[0]))
 
-    def _no_env(self, what: str) -> UsageError:
+    def _no_env(self, name: str) -> UsageError:
         return UsageError(
-            f"the twin of {self._book.name} has no {what} of single environments: use"
+            f"the twin of {self._book.name} can't access {name!r} of single environments: use"
             " backend='serial' or 'process'"
         )
 
@@ -261,7 +280,7 @@ class Twin(RulesVectorEnv):
             self._generators.put(index, generator)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        states = [self.get_state(i) for i in range(self.num_envs)]
+        states = [] if self.closed else [self.get_state(i) for i in range(self.num_envs)]
         attributes = {name: vars(self)[name] for name in ("closed", "spec") if name in vars(self)}
         num_envs, _, *arguments = self._arguments
         return (
@@ -310,7 +329,7 @@ class ExactEngine(CompiledEngine):
 
     def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
         super().__init__(book, num_envs, *rest)
-        self.range = 0, num_envs
+        self.range, self._dtype = (0, num_envs), book.action_space.dtype
 
     def _run_ranges(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
         kernel(*self._arrays, *arguments, *self.range)
@@ -323,6 +342,7 @@ class ExactEngine(CompiledEngine):
         return None if self._mode == NEXT_STEP else over
 
     def play(self, actions: Array) -> None:
+        actions = actions.astype(self._dtype, copy=False)  # the precision that rules assume
         wide = np.float64 if actions.dtype.kind == "f" else np.int64
         super().play(np.require(actions, wide, ["C", "W"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Callable
 from contextlib import closing
@@ -51,6 +52,33 @@ def seeded() -> Any:
     return env
 
 
+CHANGED = "has changed CliffWalking-v1, or has reset it"
+FUNCTION = "TransformReward has a function"
+LIMIT = 1
+
+
+def restored() -> Any:
+    env = wrappers.NormalizeReward(cliff())
+    env.return_rms.var = 4.0
+    return env
+
+
+def patched() -> Any:
+    env = cliff()
+    env.step = lambda action: env.env.step(0)
+    return env
+
+
+def respaced() -> Any:
+    env = cliff()
+    env.observation_space = gymnasium.spaces.Box(0, 99, (), np.int64)
+    return env
+
+
+def transformed(function: Callable[[Any], Any]) -> Any:
+    return wrappers.TransformReward(cliff(), function)
+
+
 class Own(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper of the user's."""
 
@@ -90,10 +118,18 @@ def test_ids_and_functions_get_a_twin() -> None:
         ),
         (
             lambda: wrappers.TransformReward(cliff(), np.tanh),
-            "TransformReward has a function that refers to more than its argument",
+            "TransformReward has a function that may do more than call NumPy's abs, clip",
         ),
-        (changed, "has changed CliffWalking-v1, or has reset it"),
-        (seeded, "has changed CliffWalking-v1, or has reset it"),
+        (lambda: transformed(lambda r, *, k=2: np.clip(r, 0, k)), FUNCTION),
+        (lambda: transformed(lambda r: np.clip(r, 0, LIMIT)), FUNCTION),
+        (lambda: transformed(lambda r: -r), FUNCTION),
+        (lambda: transformed(lambda r: np.clip(r, 0, 1, out=None)), FUNCTION),
+        (lambda: transformed(lambda r: np.random.rand()), FUNCTION),  # noqa: NPY002
+        (changed, CHANGED),
+        (seeded, CHANGED),
+        (restored, CHANGED),
+        (patched, CHANGED),
+        (respaced, CHANGED),
         (alternating(), "its factories make different environments"),
     ],
 )
@@ -103,6 +139,33 @@ def test_the_plan_names_what_prevents_it(make: Callable[[], Any], why: str) -> N
     assert why in remark
     with pytest.raises(agym.UsageError, match="backend='twin' can't run"):
         agym.make(make, 4, backend="twin")
+
+
+@pytest.mark.parametrize("changes_at", [3, 99])
+def test_each_function_is_called_once_per_environment(changes_at: int) -> None:
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(cliff(is_slippery=len(made) >= changes_at))
+        return made[-1]
+
+    with agym.make([make] * 5, backend="auto") as envs:
+        assert envs.backend == ("twin" if changes_at > 5 else "serial")
+        assert len(made) == 5
+        if changes_at < 5:
+            assert [env.unwrapped.is_slippery for env in made] == envs.get_attr("is_slippery")
+
+
+def test_a_patched_original_is_compared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert named(lambda: gymnasium.make("CliffWalking-v1")) == "twin"
+    original: Any = type(cliff().unwrapped)
+    step = original.step
+    monkeypatch.setattr(original, "step", lambda self, action: step(self, 3 - action))
+    with agym.make("CliffWalking-v1", 2) as envs:
+        assert envs.backend == "serial"
+    monkeypatch.undo()
+    with agym.make("CliffWalking-v1", 2) as envs:
+        assert envs.backend == "twin"
 
 
 def test_functions_that_make_the_same_environment_each_time_get_none() -> None:
@@ -175,6 +238,16 @@ def test_a_twin_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
     assert verdicts.verdict_on(spec) == verdict, "it is kept on disk"
 
 
+def test_an_unreadable_verdict_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for damage in ("{}", '{"verdict": {"steps": "many"}}', '{"verdict": [1]}', "?"):
+        monkeypatch.setattr(verdicts, "_known", {})
+        with agym.make("CliffWalking-v1", 2) as envs:
+            assert envs.backend == "twin"
+        (record,) = (tmp_path / "agym").glob("env-*.json")
+        record.write_text(damage)
+
+
 def test_an_argument_that_the_original_refuses_is_not_blamed_on_the_twin() -> None:
     with pytest.raises(agym.EnvError, match="unexpected keyword argument 'colour'"):
         agym.make("FrozenLake-v1", 2, colour="red")
@@ -204,9 +277,9 @@ def test_the_twin_of_the_page_is_registered(
 
 
 def test_the_command_proves() -> None:
-    result = CliRunner().invoke(app, ["prove", "CliffWalking-v1", "--steps", "20"])
+    result = CliRunner().invoke(app, ["prove", "CliffWalking-v1", "--steps", "100"])
     assert result.exit_code == 0, result.output
-    assert "proven to be equal to the original in 480 steps" in result.output
+    assert "proven to be equal to the original in 2,400 steps" in result.output
     with agym.make("CliffWalking-v1", 2) as envs:
         assert "proven" in repr(envs)
     result = CliRunner().invoke(app, ["prove", "LunarLander-v3"])
@@ -273,6 +346,31 @@ def test_what_a_twin_has_not_is_refused_with_the_remedy() -> None:
         assert envs.get_attr("is_slippery") == [False, False]
         first, second = envs.get_attr("np_random_seed")
         assert (first, second) == (5, 6)
+    with closing(agym.make_vec("CliffWalking-v1", 2, backend="twin")) as vector:
+        assert vector.get_attr("is_slippery") == (False, False)
+    with agym.make("FrozenLake-v1", 2, backend="twin") as lakes:
+        with pytest.raises(ValueError, match="read-only"):
+            lakes.get_attr("desc")[0][:] = b"F"
+        with pytest.raises(agym.AgymError, match="can't access 'P' of single environments"):
+            lakes.get_attr("P")
+
+
+def test_a_closed_twin_can_be_pickled() -> None:
+    envs = agym.make_vec("CliffWalking-v1", 2)
+    envs.close()
+    assert pickle.loads(pickle.dumps(envs)).closed
+
+
+def test_attributes_through_sb3() -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    with closing(agym.sb3.make_vec_env("CliffWalking-v1", 2)) as envs:
+        assert envs.backend == "twin"
+        assert envs.has_attr("is_slippery")
+        assert not envs.has_attr("colour")
+        with pytest.raises(agym.EnvError, match="can't access 'is_slippery'"):
+            envs.set_attr("is_slippery", True)
+        with pytest.raises(agym.EnvError, match="can't access 'render'"):
+            envs.env_method("render")
 
 
 def test_first_k_batches_and_groups() -> None:

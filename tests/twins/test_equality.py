@@ -96,6 +96,36 @@ def test_arguments_of_the_original(env_id: str, keywords: dict[str, Any]) -> Non
     check_twin(original(env_id, **keywords), twin(env_id, **keywords), steps=300, num_envs=4)
 
 
+@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "InvertedPendulum-v5"])
+def test_actions_of_double_precision(env_id: str) -> None:
+    make = original(env_id)
+    mode = AutoresetMode.NEXT_STEP
+    envs = twin(env_id)(2, mode), gymnasium.vector.SyncVectorEnv([make] * 2, autoreset_mode=mode)
+    actions = np.random.default_rng(0).uniform(-1, 1, (5, *envs[0].action_space.shape))
+    results = [[each.reset(seed=3), *map(each.step, actions)] for each in envs]
+    assert same_values(*results)
+    for each in envs:
+        each.close()
+
+
+def test_the_goal_of_mountain_car_is_reached_exactly() -> None:
+    make = original("MountainCarContinuous-v0")().unwrapped
+    count, goal = 3000, np.float32(0.45)
+    envs = twin("MountainCarContinuous-v0")(count, AutoresetMode.NEXT_STEP)
+    envs.reset(seed=0)
+    actions = np.full((count, 1), 1.0, np.float32)
+    envs.step(actions)  # from here on in single precision
+    position = np.linspace(0.40, 0.43, count, dtype=np.float32)
+    velocity = goal - position - np.float32(0.0015 - 0.0025 * np.cos(3 * position))
+    envs.states["position"], envs.states["velocity"] = position, velocity
+    observations, _, terminated, *_ = envs.step(actions)
+    assert (observations[:, 0] == goal).any()
+    for k in range(count):
+        make.state = np.array([position[k], velocity[k]])
+        assert terminated[k] == make.step(actions[k])[2], position[k]
+    envs.close()
+
+
 STATISTICS = Wrapping(wrappers.RecordEpisodeStatistics, {})
 CLEANRL = (
     Wrapping(wrappers.FlattenObservation, {}),

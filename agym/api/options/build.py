@@ -44,6 +44,7 @@ from agym.core.hosts.factories import (
     Factory,
     innermost,
     is_coroutine_env,
+    plain_factory,
     released,
 )
 from agym.core.hosts.rate_limit import RateLimiter, number_kinds
@@ -100,7 +101,10 @@ def build(
         spec = Asyncio()
     elif isinstance(spec, Auto):
         # An id has two factories, with and without Gymnasium's checker.
-        one_kind = isinstance(env, str | EnvSpec) or len({*map(id, factories)}) == 1
+        one_kind = (
+            isinstance(env, str | EnvSpec)
+            or len({id(plain_factory(each)) for each in factories}) == 1
+        )
         spec, factories, learn = _choose(
             factories, spec, blocking, track_running, sample,
             same_kind=sample is not None or one_kind, rate_limited=options.rate_limit is not None,
@@ -148,16 +152,19 @@ def find(
     if vector:
         _check_native(env, options.fault_policy, options.info_policy, "vector")
         return Native(None), make_vector_factories(env, num_envs, env_kwargs, spec.workers)
-    factories = make_factories(env, num_envs, env_kwargs)
+    factories: Factories = make_factories(env, num_envs, env_kwargs)
     if isinstance(spec, Twin):
-        native, _ = find_native(env, env_kwargs, factories)
+        native, factories = find_native(env, env_kwargs, factories)
         if not native.is_twin:
+            for factory in factories:
+                released(factory)
             why = native.why or "it is a rule book, whose vector environment is backend='vector'"
             raise UsageError(f"backend='twin' can't run {_name_of(env)}: {why}")
-        return native, factories
+        return native, [*map(released, factories)]
     plain = isinstance(spec, Auto) and spec.workers is None and not is_coroutine_env(_class_of(env))
     if len(factories) > 1 and plain and allows_native(options):
-        return native_for_auto(env, env_kwargs, factories, renders=renders)
+        native, factories = native_for_auto(env, env_kwargs, factories, renders=renders)
+        return native, factories if native.spec is None else [*map(released, factories)]
     return Native(None), factories
 
 
@@ -191,7 +198,7 @@ def _choose(
     if plan.backend == "process" and plan.workers not in (None, 1) and known and plain:
         kind = ProcessWithCaller
     chosen = kind(workers=plan.workers)
-    learn = partial(learn_from, plan, sample or factories[0]) if same_kind else None
+    learn = partial(learn_from, plan, sample or plain_factory(factories[0])) if same_kind else None
     return chosen, factories_to_use, learn
 
 

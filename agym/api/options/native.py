@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from copy import copy
+from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -19,8 +21,15 @@ from gymnasium import wrappers
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agym.api.options.environments import EnvLike, find_spec
-from agym.core._system.isolation import NoRunningLoop, undisturbed
-from agym.core.hosts.factories import Factories, OneShotFactory, describe_first, innermost
+from agym.core._system.isolation import NoRunningLoop
+from agym.core.hosts.factories import (
+    Factories,
+    Factory,
+    OneShotFactory,
+    describe_first,
+    innermost,
+    reraise,
+)
 from agym.core.hosts.vector.twins import NO_TWIN, Wrapping, parts_of, twin_of
 from agym.core.planning.verdicts import verdict_on
 
@@ -55,8 +64,8 @@ class Native(NamedTuple):
         return self.spec is not None and self.spec.kwargs.get("render_mode") is not None
 
 
-# What a lookup returns: the vector environment; and the factories of single environments, the first
-# of which may return an environment that was made for the lookup.
+# What a lookup returns: the vector environment; and the factories of single environments, which
+# return those that were made for the lookup.
 Found = tuple[Native, Factories]
 
 
@@ -79,7 +88,7 @@ def find_native(env: EnvLike, env_kwargs: dict[str, Any], factories: Factories) 
         env: As for :func:`agym.make`.
         env_kwargs: Keywords for the environment.
         factories: The factories of its environments. If they are the caller's, the first is called
-            here; all are, if the first makes an environment that has a twin.
+            here; all are, in order, if it makes an environment that has a twin.
     """
     if isinstance(env, str | EnvSpec):
         return _native_of_id(find_spec(env), env_kwargs), factories
@@ -94,7 +103,8 @@ def _native_of_id(spec: EnvSpec, env_kwargs: dict[str, Any]) -> Native:
     spec = copy(spec)
     spec.kwargs = {**spec.kwargs, **env_kwargs}
     spec.kwargs.pop("disable_env_checker", None)
-    spec.max_episode_steps = spec.kwargs.pop("max_episode_steps", None) or spec.max_episode_steps
+    limit = spec.kwargs.pop("max_episode_steps", None)
+    spec.max_episode_steps = spec.max_episode_steps if limit is None else limit
     creator: Any = spec.vector_entry_point
     try:
         creator = load_env_creator(creator) if isinstance(creator, str) else creator
@@ -137,40 +147,57 @@ def _native_of_factories(factories: Factories) -> Found:
     shot = made_first[0]
     if coroutines or not isinstance(shot, OneShotFactory):
         return Native(None, f"what its factory makes {NO_TWIN}"), made_first
-    env = shot()
-    made, why = described(env)
-    if made is None:
-        return Native(None, why), [OneShotFactory(lambda: env, first), *factories[1:]]
-    envs = [env]
-    try:
-        for factory in {id(factory): factory for factory in factories[1:]}.values():
+    envs = [shot()]
+    made, why = described(envs[0])
+    for factory in factories[1:] if made is not None else ():
+        try:
             envs.append(factory())
-            if envs[-1] is env:
-                envs.clear()
-                return Native(None, "its factory returns the same environment each time"), factories
-            if not alike(described(envs[-1], made)[0], made):
-                return Native(None, "its factories make different environments"), factories
-        return _twin(made.spec, made.chain), factories
-    except Exception as error:  # the backend reports it with its environment
-        return Native(None, f"its factory raised {type(error).__name__}"), factories
-    finally:
-        with undisturbed():
-            for each in envs:
-                each.close()
+        except Exception as error:  # the backend reports it with its environment
+            why = f"its factory raised {type(error).__name__}"
+            failing = OneShotFactory(partial(reraise, error), factory)
+            return Native(None, why), [*kept(envs, factories), failing, *factories[len(envs) + 1 :]]
+        if any(envs[-1] is other for other in envs[:-1]):
+            why = "its factory returns the same environment each time"
+        elif described(envs[-1], made)[0] != made:
+            why = "its factories make different environments"
+        if why:
+            break
+    native = _twin(made.spec, made.chain) if made is not None and not why else Native(None, why)
+    return native, [*kept(envs, factories), *factories[len(envs) :]]
 
 
-class Made(NamedTuple):
+def kept(envs: list[Any], factories: Factories) -> list[Factory]:
+    """Return factories that return environments which were made, and new ones afterwards."""
+    pairs = zip(envs, factories, strict=False)
+    return [OneShotFactory(partial(identical, env), factory) for env, factory in pairs]
+
+
+def identical(env: Any) -> Any:
+    """Return an environment."""
+    return env
+
+
+@dataclass(eq=False)
+class Made:
     """What a factory has made.
 
     Attributes:
         spec: The spec of the registered environment, with its limit of steps.
         chain: The wrappers around it, the innermost first, without those of ``gymnasium.make``.
-        parts: The environment's attributes, pickled.
+        parts: The attributes of all of them.
     """
 
     spec: EnvSpec
     chain: tuple[Wrapping, ...]
-    parts: dict[str, bytes]
+    parts: list[dict[str, bytes]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Made) and _equal(self._all, other._all)
+
+    @property
+    def _all(self) -> tuple[Any, ...]:
+        spec = self.spec
+        return spec.id, spec.kwargs, spec.max_episode_steps, self.chain, tuple(self.parts)
 
 
 def described(env: Any, like: Made | None = None) -> tuple[Made | None, str]:
@@ -204,30 +231,20 @@ def described(env: Any, like: Made | None = None) -> tuple[Made | None, str]:
     for wrapper in around[place:]:
         if why := check(wrapper):
             return None, f"the wrapper {type(wrapper).__name__} {why}"
-    chain = tuple(Wrapping(type(each), saved_of(each)) for each in around[place:])
-    parts, changed = parts_of(base), False
+    wrappings, parts = [Wrapping(type(each), saved_of(each)) for each in around], parts_of(env)
     if like is None:
-        with closing(original(**spec.kwargs)) as fresh:
-            changed = parts != parts_of(fresh)
-    if changed:
-        return None, f"its factory has changed {spec.id}, or has reset it"
-    return Made(spec, chain, parts), ""
+        fresh = original(**spec.kwargs)
+        for wrapping in wrappings:
+            fresh = wrapping.around(fresh)
+        with closing(fresh):
+            if parts != parts_of(fresh):
+                return None, f"its factory has changed {spec.id}, or has reset it"
+    return Made(spec, tuple(wrappings[place:]), parts), ""
 
 
 def saved_of(wrapper: Any) -> dict[str, Any]:
     """Return the arguments of a wrapper's constructor, which Gymnasium's record."""
     return {**getattr(wrapper, "_saved_kwargs", {})}
-
-
-def alike(made: Made | None, other: Made) -> bool:
-    """Return whether two factories have made the same environment."""
-    if made is None:
-        return False
-    one, two = (
-        (each.spec.id, each.spec.kwargs, each.spec.max_episode_steps, each.chain, each.parts)
-        for each in (made, other)
-    )
-    return _equal(one, two)
 
 
 def _equal(one: Any, two: Any) -> bool:

@@ -188,7 +188,7 @@ def obstacle(factories: Factories) -> str:
         check_platform()
     except UsageError:
         return "needs Linux or macOS"
-    distinct = {id(factory): plain_factory(factory) for factory in factories}
+    distinct = {id(plain): plain for plain in map(plain_factory, factories)}
     try:
         for factory in distinct.values():
             dumps_by_value(factory)

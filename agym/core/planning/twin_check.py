@@ -1,7 +1,8 @@
 """Compares twins with their originals, bit for bit, before they are used.
 
-Both play the same random actions from the same seeds, under each autoreset mode, through the ends
-of episodes, a small limit of steps, and resets of some environments.
+Both play the same random actions, some of them out of bounds, from the same seeds, under each
+autoreset mode, through the ends of episodes, a small limit of steps, and resets of some
+environments.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def played(originals: Any, twin: Any, steps: int) -> Iterator[tuple[str, Any, An
             seed = None if rng.random() < 0.5 else int(rng.integers(2**31))
             yield f"reset before step {k}", *reset(seed, mask)
         actions = space.sample()
+        if k % 4 == 3 and actions.dtype.kind == "f":
+            actions *= 2  # beyond the bounds, as unclipped policies do
         expected = originals.step(actions)
         yield f"step {k}", expected, twin.step(actions)
         over = expected[2] | expected[3]

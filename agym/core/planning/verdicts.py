@@ -10,21 +10,25 @@ from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import cycle
+from types import FunctionType
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agym.core._system.isolation import undisturbed
 from agym.core._system.pickling import dumps_by_value
-from agym.core.hosts.vector.twins import Wrapping, twin_of
+from agym.core.hosts.vector.twins import Wrapping, as_bytes, twin_of
 from agym.core.planning.caching import last_change, recall_verdict, remember_verdict
 from agym.core.planning.twin_check import difference
 
 # Of the check before the first use: steps of each environment, number of environments, and the
 # steps of their episodes.
 STEPS, NUM_ENVS, LENGTH = 200, 8, 25
+
+# The attributes of classes that are compared with those of a verdict.
+CODE = FunctionType, int, float, str, list, np.ndarray
 
 # Packages whose versions a verdict depends on, besides those of every record.
 PACKAGES = ("mujoco", "numba")
@@ -51,6 +55,14 @@ class Verdict:
         """Whether the twin may be used."""
         return not self.difference
 
+    @classmethod
+    def stored(cls, record: Any) -> Verdict | None:
+        """Return a verdict from disk; ``None`` if it is unreadable."""
+        types = {"steps": int, "difference": str, "proven": bool}
+        if not isinstance(record, dict) or {k: type(v) for k, v in record.items()} != types:
+            return None
+        return cls(**record)
+
     def __str__(self) -> str:
         if self.difference:
             return self.difference
@@ -74,7 +86,7 @@ def verdict_on(
 
     Args:
         spec: The environment's spec, with the arguments of its constructor.
-        chain: The wrappers around it. Those with a function of the caller's are left out.
+        chain: The wrappers around it.
         steps: Compare them now, for so many steps of each environment.
         progress: Called with the number of steps of each environment, after each step.
     """
@@ -82,21 +94,17 @@ def verdict_on(
     if twin is None:
         return Verdict(0, why)
     keywords = {**spec.kwargs, **({"render_mode": None} if "render_mode" in spec.kwargs else {})}
-    chain = [each for each in chain if not any(map(callable, each.keywords.values()))]
-    changes = [
-        last_change(cls) for cls in (*twin.__mro__, *vars(twin).get("family", object).__mro__)
-    ]
-    parts = spec.entry_point, keywords, chain, twin, changes, platform_versions()
+    original: Any = load_env_creator(str(spec.entry_point))
+    code = code_of(original), code_of(twin), code_of(getattr(twin, "family", object))
+    parts = spec.entry_point, keywords, chain, twin, code, platform_versions()
     try:
         name = dumps_by_value(parts)
     except Exception:  # an argument can't be pickled
         name = repr(parts).encode()
-    if steps is None and name in _known:
-        return _known[name]
-    known = None if steps is not None else recall_verdict(name)
-    if known is not None:
-        verdict = Verdict(**known)
-    else:
+    verdict = None
+    if steps is None:
+        verdict = _known.get(name) or Verdict.stored(recall_verdict(name))
+    if verdict is None:
         started = time.perf_counter()
         found = compare(spec, twin, keywords, chain, steps or STEPS, progress)
         verdict = Verdict((steps or STEPS) * NUM_ENVS, found, proven=steps is not None)
@@ -114,6 +122,15 @@ def platform_versions() -> list[str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{package} {importlib.metadata.version(package)}")
     return found
+
+
+def code_of(cls: Any) -> list[Any]:
+    """Return what changes if the code of a class does, in its file or by assignment."""
+    code = []
+    for each in [] if cls is object else cls.__mro__[:-1]:
+        parts = {k: as_bytes(v) for k, v in vars(each).items() if isinstance(v, CODE)}
+        code.append((last_change(each), parts))
+    return code
 
 
 def compare(
@@ -142,13 +159,15 @@ def compare(
             env = wrapping.around(env)
         return env
 
+    stepped = "original"
     try:
         with undisturbed(), getattr(twin, "quiet", nullcontext)(), ExitStack() as stack:
             made = [stack.enter_context(closing(make())) for _ in range(NUM_ENVS)]
             originals = cycle(made)  # making them can take longer than stepping them
+            stepped = "twin"
             return difference(original, make_twin, steps, NUM_ENVS, progress)
     except Exception as error:
-        return f"its twin raised {type(error).__name__}: {error}"
+        return f"its {stepped} raised {type(error).__name__}: {error}"
 
 
 class KeptOpen(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from types import FunctionType
 from typing import Any, NamedTuple
 
+import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 NO_TWIN = "has no twin"
 
-# Attributes of environments that differ without an effect on their games.
-IGNORED = ("action_space", "observation_space", "spec", "_np_random_seed")
+# Attributes of environments and wrappers that are compared by other means, or have no effect.
+IGNORED = ("env", "spec", "_np_random_seed", "_saved_kwargs", "_max_episode_steps", "t_start")
 
 # By the entry point of the originals, that of the vector environment.
 _twins: dict[str, str] = {}
@@ -75,13 +77,24 @@ class Wrapping(NamedTuple):
         return self.wrapper(env, **self.keywords)
 
 
-def parts_of(env: Any) -> dict[str, bytes]:
-    """Return the attributes of an environment, pickled; what can't be pickled, by its type."""
-    parts = {}
-    for name, value in vars(env).items():
-        if name not in IGNORED:
-            try:
-                parts[name] = pickle.dumps(value)
-            except Exception:
-                parts[name] = type(value).__qualname__.encode()
+def parts_of(env: Any) -> list[dict[str, bytes]]:
+    """Return the attributes of an environment and of the wrappers around it, as bytes."""
+    parts = []
+    while env is not None:
+        attributes = vars(env)
+        parts.append({name: as_bytes(v) for name, v in attributes.items() if name not in IGNORED})
+        env = attributes.get("env") if isinstance(env, gymnasium.Wrapper) else None
     return parts
+
+
+def as_bytes(value: Any) -> bytes:
+    """Return bytes that differ if a value does: pickled, or at least its type."""
+    if isinstance(value, FunctionType):
+        code = value.__code__
+        return f"{code.co_filename}:{code.co_firstlineno} ".encode() + code.co_code
+    if isinstance(value, gymnasium.Space):  # without its random numbers
+        value = type(value), {**vars(value), "_np_random": None}
+    try:
+        return pickle.dumps(value)
+    except Exception:
+        return type(value).__qualname__.encode()
