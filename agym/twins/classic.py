@@ -24,19 +24,16 @@ from agym.twins.numpy_functions import (
 )
 
 
+def floats(*names: str) -> list[tuple[str, Any]]:
+    """Return fields of numbers."""
+    return [(name, float) for name in names]
+
+
 class CartPole:
     """``CartPole-v1``."""
 
     rng, size = GymnasiumRng, 4
-    state = np.dtype(
-        [
-            ("x", float),
-            ("x_dot", float),
-            ("theta", float),
-            ("theta_dot", float),
-            ("sutton_barto_reward", bool),
-        ]
-    )
+    state = np.dtype([*floats("x", "x_dot", "theta", "theta_dot"), ("sutton_barto_reward", bool)])
     parameters = {"sutton_barto_reward": False}
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
     action_space = spaces.Discrete(2)
@@ -79,15 +76,7 @@ class Acrobot:
     """``Acrobot-v1``."""
 
     rng, size = GymnasiumRng, 4
-    state = np.dtype(
-        [
-            ("theta1", float),
-            ("theta2", float),
-            ("dtheta1", float),
-            ("dtheta2", float),
-            ("stepped", bool),
-        ]
-    )
+    state = np.dtype([*floats("theta1", "theta2", "dtheta1", "dtheta2"), ("stepped", bool)])
     observation_space = spaces.Box(-np.inf, np.inf, (6,), np.float32)
     action_space = spaces.Discrete(3)
 
@@ -98,13 +87,8 @@ class Acrobot:
         state.dtheta2 = single(rng.uniform(-0.1, 0.1))
 
     def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
-        t1, t2, u1, u2, torque = (
-            state.theta1,
-            state.theta2,
-            state.dtheta1,
-            state.dtheta2,
-            action - 1.0,
-        )
+        t1, t2, u1, u2 = state.theta1, state.theta2, state.dtheta1, state.dtheta2
+        torque = action - 1.0
         a1, a2, a3, a4 = derivatives(t1, t2, u1, u2, torque)
         b1, b2, b3, b4 = derivatives(
             t1 + 0.1 * a1, t2 + 0.1 * a2, u1 + 0.1 * a3, u2 + 0.1 * a4, torque
@@ -174,7 +158,7 @@ class MountainCar:
     """``MountainCar-v0``."""
 
     rng, size = GymnasiumRng, 2
-    state = np.dtype([("position", float), ("velocity", float), ("goal_velocity", float)])
+    state = np.dtype(floats("position", "velocity", "goal_velocity"))
     parameters = {"goal_velocity": 0.0}
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(3)
@@ -199,9 +183,7 @@ class MountainCarContinuous:
     """``MountainCarContinuous-v0``, which computes in single precision after the first step."""
 
     rng, size = GymnasiumRng, 2
-    state = np.dtype(
-        [("position", float), ("velocity", float), ("stepped", bool), ("goal_velocity", float)]
-    )
+    state = np.dtype([*floats("position", "velocity", "goal_velocity"), ("stepped", bool)])
     parameters = {"goal_velocity": 0.0}
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -238,7 +220,7 @@ class Pendulum:
     """``Pendulum-v1``."""
 
     rng, size = GymnasiumRng, 2
-    state = np.dtype([("theta", float), ("thetadot", float), ("last_u", float), ("g", float)])
+    state = np.dtype(floats("theta", "thetadot", "last_u", "g"))
     parameters = {"g": 10.0}
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)

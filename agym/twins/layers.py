@@ -59,13 +59,22 @@ class Layer:
         """Return the actions of the environments below."""
         return actions
 
+    def observe(self, ids: Array, observations: Any) -> Any:
+        """Return the observations of environments that were stepped or reset."""
+        return observations
+
+    def reward(self, rows: Stepped) -> Array:
+        """Return the rewards of a step."""
+        return rows.rewards
+
     def begun(self, ids: Array, observations: Any) -> Any:
         """Return the observations of environments that were reset."""
-        return observations
+        return self.observe(ids, observations)
 
     def stepped(self, rows: Stepped) -> Stepped:
         """Return the results of a step."""
-        return rows
+        observations = self.observe(rows.ids, rows.observations)
+        return rows._replace(observations=observations, rewards=self.reward(rows))
 
     def episodes(self, ended: Array) -> dict[str, Array]:
         """Return infos about the episodes of environments that ended."""
@@ -86,12 +95,9 @@ class Observations(Layer):
     def reason_unsupported(cls, wrapper: Any) -> str:
         return function_reason(wrapper) if type(wrapper).__name__.startswith("Transform") else ""
 
-    def begun(self, ids: Array, observations: Any) -> Any:
+    def observe(self, ids: Array, observations: Any) -> Any:
         parts = zip(*observations, strict=True) if isinstance(observations, tuple) else observations
         return np.stack([self.wrapper.func(observation) for observation in parts])
-
-    def stepped(self, rows: Stepped) -> Stepped:
-        return rows._replace(observations=self.begun(rows.ids, rows.observations))
 
 
 class Rewards(Layer):
@@ -101,8 +107,8 @@ class Rewards(Layer):
     def reason_unsupported(cls, wrapper: Any) -> str:
         return function_reason(wrapper)
 
-    def stepped(self, rows: Stepped) -> Stepped:
-        return rows._replace(rewards=np.array([self.wrapper.func(each) for each in rows.rewards]))
+    def reward(self, rows: Stepped) -> Array:
+        return np.array([self.wrapper.func(each) for each in rows.rewards])
 
 
 # The functions of NumPy that a function of the caller's may call, and the instructions that it may
@@ -173,13 +179,10 @@ class NormalizedObservations(Layer):
         self.moments = Moments(num_envs, space.shape, dtype, np.float32(1e-4))
         self.columns = self.moments.columns
 
-    def begun(self, ids: Array, observations: Any) -> Any:
+    def observe(self, ids: Array, observations: Any) -> Any:
         self.moments.update(ids, observations)
         var = self.moments.var[ids] + self.wrapper.epsilon
         return np.float32((observations - self.moments.mean[ids]) / np.sqrt(var))
-
-    def stepped(self, rows: Stepped) -> Stepped:
-        return rows._replace(observations=self.begun(rows.ids, rows.observations))
 
 
 class NormalizedRewards(Layer):
@@ -190,12 +193,12 @@ class NormalizedRewards(Layer):
         self.moments, self.discounted = Moments(num_envs, (), float), np.zeros(num_envs)
         self.columns = [*self.moments.columns, self.discounted]
 
-    def stepped(self, rows: Stepped) -> Stepped:
+    def reward(self, rows: Stepped) -> Array:
         kept = self.discounted[rows.ids] * self.wrapper.gamma * (1 - rows.terminated)
         self.discounted[rows.ids] = kept + rows.rewards
         self.moments.update(rows.ids, self.discounted[rows.ids])
         var = self.moments.var[rows.ids] + self.wrapper.epsilon
-        return rows._replace(rewards=rows.rewards / np.sqrt(var))
+        return np.asarray(rows.rewards / np.sqrt(var))
 
 
 class Statistics(Layer):
@@ -213,10 +216,10 @@ class Statistics(Layer):
         self.started[ids] = time.perf_counter()
         return observations
 
-    def stepped(self, rows: Stepped) -> Stepped:
+    def reward(self, rows: Stepped) -> Array:
         self.returns[rows.ids] += rows.rewards
         self.lengths[rows.ids] += 1
-        return rows
+        return rows.rewards
 
     def episodes(self, ended: Array) -> dict[str, Array]:
         took = np.round(time.perf_counter() - self.started[ended], 6)
@@ -242,14 +245,14 @@ class Monitored(Statistics):
         self.returns[ids], self.lengths[ids], self.lost[ids] = 0.0, 0, 0.0
         return observations
 
-    def stepped(self, rows: Stepped) -> Stepped:
+    def reward(self, rows: Stepped) -> Array:
         before, values = self.returns[rows.ids], rows.rewards
-        super().stepped(rows)
+        super().reward(rows)
         if sys.version_info >= (3, 12):  # `sum` compensates rounding errors, as Neumaier does
             after, larger = self.returns[rows.ids], np.abs(before) >= np.abs(values)
             first, second = np.where(larger, (before, values), (values, before))
             self.lost[rows.ids] += (first - after) + second
-        return rows
+        return values
 
     def episodes(self, ended: Array) -> dict[str, Array]:
         infos, sums = super().episodes(ended), self.returns[ended] + self.lost[ended]

@@ -184,7 +184,7 @@ def test_fixed_choices_have_as_many_workers_as_they_say() -> None:
 def test_another_checkout_is_asked_for_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AgymOther, "checkout", Path(__file__).parents[2], raising=False)
     with started(AgymOther, Workload("CartPole-v1", 2)) as other:
-        assert other.choice == "serial"
+        assert other.choice == "twin"
         assert other.run(0.01) > 0
 
 

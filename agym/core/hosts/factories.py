@@ -103,11 +103,16 @@ class OneShotFactory:
 
 
 def released(factory: Factory) -> Factory:
-    """Close the existing environment of a factory, and return the factory of new ones."""
+    """Close the existing environment of a factory, and return the factory of new ones.
+
+    A coroutine environment is not closed, because that needs an event loop.
+    """
     while isinstance(factory, OneShotFactory):
         if factory.first:
             with contextlib.suppress(Exception):
-                factory.first.pop()().close()
+                env = factory.first.pop()()
+                if not is_coroutine_env(env):
+                    env.close()
         factory = factory.wrapped
     return factory
 
