@@ -102,7 +102,9 @@ class LayeredEngine:
             mask[ended] = True
             columns: dict[str, Array] = {}
             for key, values in layer.episodes(ended).items():
-                column = np.zeros(self._num_envs, values.dtype)
+                # One info per environment has Python's numbers, as the original's.
+                converts = getattr(self.engine, "converts_infos", True)
+                column = np.zeros(self._num_envs, values.dtype if converts else object)
                 column[ended] = values
                 columns |= {key: column, f"_{key}": mask.copy()}
             infos |= {layer.key: columns, f"_{layer.key}": mask}

@@ -29,6 +29,9 @@ from agym.twins.layered import LayeredEngine
 from agym.twins.layers import layer_of, reason_unsupported
 from agym.twins.numpy_functions import Generators
 
+# Options of ``reset`` of classic control; the originals ignore all others.
+BOUNDS = {"low", "high", "x_init", "y_init"}
+
 # The attributes that all environments of a twin share, and the types of others that can be read.
 SHARED = ("metadata", "render_mode", "observation_space", "action_space")
 PLAIN = (int, float, complex, str, bytes, bool, np.generic, type(None))
@@ -124,15 +127,6 @@ class Twin(RulesVectorEnv):
         return reason_unsupported(wrapper)
 
     # ---------------------------------------------------------------- random numbers
-
-    def _mask(self, options: dict[str, Any] | None) -> Array:
-        unknown = [name for name in options or {} if name != "reset_mask"]
-        if unknown:
-            raise UsageError(
-                f"options[{unknown[0]!r}]: the twin of {self._book.name} has no options of reset:"
-                " use backend='serial' or 'process'"
-            )
-        return super()._mask(options)
 
     def _seed(self, mask: Array, seeds: Sequence[int | None]) -> None:
         for i in np.flatnonzero(mask).tolist():
@@ -361,6 +355,14 @@ class CompiledTwin(Twin):
         return ExactEngine(
             book, self.num_envs, book.blanks(self.num_envs, self._parameters), limit, mode
         )
+
+    def _mask(self, options: dict[str, Any] | None) -> Array:
+        for name in BOUNDS.intersection(options or ()):
+            raise UsageError(
+                f"options[{name!r}]: the twin of {self._book.name} can't change where"
+                " episodes begin: use backend='serial' or 'process'"
+            )
+        return super()._mask(options)
 
     def _seed(self, mask: Array, seeds: Sequence[int | None]) -> None:
         super()._seed(mask, seeds)

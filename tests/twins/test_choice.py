@@ -338,7 +338,6 @@ def test_what_a_twin_has_not_is_refused_with_the_remedy() -> None:
             lambda: envs.set_attr("is_slippery", True),
             lambda: envs.call("close"),
             lambda: envs.call(repr),
-            lambda: envs.reset(options={"start": 3}),
         ):
             with pytest.raises(agym.AgymError, match=r"the twin of CliffWalking.*backend='serial'"):
                 ask()
@@ -353,6 +352,16 @@ def test_what_a_twin_has_not_is_refused_with_the_remedy() -> None:
             lakes.get_attr("desc")[0][:] = b"F"
         with pytest.raises(agym.AgymError, match="can't access 'P' of single environments"):
             lakes.get_attr("P")
+
+
+def test_options_of_reset_are_ignored_or_refused() -> None:
+    with agym.make("CliffWalking-v1", 2, backend="twin") as envs:
+        envs.reset(options={"low": 3})  # as the original ignores them
+    needs("CartPole-v1")
+    with agym.make("CartPole-v1", 2, backend="twin") as envs:
+        envs.reset(options={"colour": "red"})
+        with pytest.raises(agym.AgymError, match=r"options\['(low|high)'\].*backend='serial'"):
+            envs.reset(options={"low": -0.1, "high": 0.1})
 
 
 def test_a_closed_twin_can_be_pickled() -> None:
@@ -371,6 +380,22 @@ def test_attributes_through_sb3() -> None:
             envs.set_attr("is_slippery", True)
         with pytest.raises(agym.EnvError, match="can't access 'render'"):
             envs.env_method("render")
+
+
+def test_episodes_through_sb3_are_those_of_its_monitor() -> None:
+    pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
+    from stable_baselines3.common.env_util import make_vec_env
+
+    keywords = {"env_kwargs": {"max_episode_steps": 3}, "seed": 0}
+    episodes = []
+    for make in (make_vec_env, agym.sb3.make_vec_env):
+        with closing(make("CliffWalking-v1", 2, **keywords)) as envs:
+            envs.reset()
+            infos = [envs.step(np.array([0, 1]))[3] for _ in range(3)][-1]
+            episodes.append([{**info["episode"], "t": 0.0} for info in infos])
+            assert all(type(info["episode"]["t"]) is float for info in infos)
+    assert same_values(*episodes)
+    assert [[*map(type, each.values())] for each in episodes[1]] == [[float, int, float]] * 2
 
 
 def test_first_k_batches_and_groups() -> None:
