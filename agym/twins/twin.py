@@ -275,7 +275,8 @@ class Twin(RulesVectorEnv):
 
     def __reduce__(self) -> tuple[Any, ...]:
         states = [] if self.closed else [self.get_state(i) for i in range(self.num_envs)]
-        attributes = {name: vars(self)[name] for name in ("closed", "spec") if name in vars(self)}
+        names = {"closed", "spec", "verdict", "action_space"}
+        attributes = {name: vars(self)[name] for name in names & vars(self).keys()}
         num_envs, _, *arguments = self._arguments
         return (
             remade,
@@ -331,9 +332,11 @@ class ExactEngine(CompiledEngine):
     def show(self, out: Outputs) -> Array | None:
         """Write the results of the last step of the range."""
         self._write(out)
+        if self._mode == NEXT_STEP:
+            return None
         over, inside = np.zeros(self._num_envs, bool), slice(*self.range)
         over[inside] = out.terminated[inside] | out.truncated[inside]
-        return None if self._mode == NEXT_STEP else over
+        return over
 
     def play(self, actions: Array) -> None:
         actions = actions.astype(self._dtype, copy=False)  # the precision that rules assume

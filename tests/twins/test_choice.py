@@ -364,9 +364,14 @@ def test_options_of_reset_are_ignored_or_refused() -> None:
             envs.reset(options={"low": -0.1, "high": 0.1})
 
 
-def test_a_closed_twin_can_be_pickled() -> None:
+def test_a_twin_can_be_pickled_open_or_closed() -> None:
     envs = agym.make_vec("CliffWalking-v1", 2)
-    envs.close()
+    envs.action_space.seed(7)
+    copy = pickle.loads(pickle.dumps(envs))
+    assert repr(copy) == repr(envs)
+    assert [*copy.action_space.sample()] == [*envs.action_space.sample()]
+    for each in (envs, copy):
+        each.close()
     assert pickle.loads(pickle.dumps(envs)).closed
 
 
