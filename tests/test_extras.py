@@ -29,6 +29,7 @@ OF_EXTRAS = {
     "core/web/protocols.py": ["serve", "verifiers", "watch"],
     "testing/": ["test"],
     "twins/mujoco.py": ["mujoco"],
+    "twins/mujoco_batch.py": ["mujoco"],
 }
 
 
