@@ -158,7 +158,7 @@ NO_WORKERS = """
             raise AssertionError("worker processes")
 
     CHOICES = [
-        ("CartPole-v1", {}),
+        ("CliffWalking-v1", {}),
         ("Acrobot-v1", {"workers": 2}),
         ("CartPole-v1", {"on_fault": "restart"}),
         (Gated, {"workers": 2}),
@@ -173,7 +173,7 @@ NO_WORKERS = """
     from typer.testing import CliRunner
     from agym.cli.app import app
 
-    for command in ("demo CartPole-v1 -n 2 --steps 5", "plan CartPole-v1 2"):
+    for command in ("demo CartPole-v1 -n 2 --steps 5", "plan CliffWalking-v1 2"):
         done = CliRunner().invoke(app, command.split())
         assert done.exit_code == 0, done.output
 """
