@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
@@ -44,7 +44,10 @@ class Family(ABC):
         num_envs: Number of environments.
         random: The environments' generators of random numbers.
         failures: The exceptions of environments that failed in the last step.
+        min_envs: With fewer environments, ``backend="auto"`` uses the originals.
     """
+
+    min_envs: ClassVar[int] = 2
 
     def __init__(self, original: Any, num_envs: int, random: Generators) -> None:
         self.original, self.num_envs, self.random = original, num_envs, random

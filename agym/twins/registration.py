@@ -56,7 +56,7 @@ def twin_class(name: str) -> Any:
     twins = import_module("agym.twins.twin")
     parts = {
         "entry_point": ENTRY_POINTS[name], "family": family, "__doc__": family.__doc__,
-        "__module__": __name__,
+        "__module__": __name__, "min_envs": getattr(family, "min_envs", 2),
     }  # fmt: skip
     return type(name, (twins.CompiledTwin if module == "classic" else twins.Twin,), parts)
 

@@ -16,9 +16,13 @@ blackjack: Any = module  # without types
 class Table(Family):
     """``FrozenLake``, ``CliffWalking``: the original's table ``P`` as arrays.
 
+    A step of a few originals takes less time than that of arrays.
+
     Attributes:
         states: The environments' states.
     """
+
+    min_envs = 16
 
     def __init__(self, original: Any, num_envs: int, random: Any) -> None:
         super().__init__(original, num_envs, random)
@@ -124,6 +128,8 @@ class Blackjack(Family):
     Attributes:
         hands: By environment, the cards of player and dealer, and the dealer's card in pictures.
     """
+
+    min_envs = 16
 
     def __init__(self, original: Any, num_envs: int, random: Any) -> None:
         super().__init__(original, num_envs, random)

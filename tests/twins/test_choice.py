@@ -31,6 +31,21 @@ from tests.twins.needs import needs
 pytestmark = pytest.mark.usefixtures("own_folder")
 
 
+@pytest.fixture(autouse=True)
+def two_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests are quick with two environments of toy text, which compile nothing."""
+    for name in ("CliffWalkingEnv", "FrozenLakeEnv"):
+        monkeypatch.setattr(twin_class(name), "min_envs", 2)
+
+
+def test_few_environments_of_toy_text_are_the_originals() -> None:
+    for count, backend in ((15, "serial"), (16, "twin")):
+        with agym.make("Taxi-v4", count) as envs:
+            assert envs.backend == backend
+    candidates = agym.plan("Taxi-v4", 15).candidates
+    assert "its twin is faster only with 16 environments" in candidates[-1].remark
+
+
 def cliff(**keywords: Any) -> Any:
     return gymnasium.make("CliffWalking-v1", **keywords)
 
@@ -160,10 +175,10 @@ def test_a_patched_original_is_compared_again(monkeypatch: pytest.MonkeyPatch) -
     assert named(lambda: gymnasium.make("CliffWalking-v1")) == "twin"
     original: Any = type(cliff().unwrapped)
     step = original.step
-    monkeypatch.setattr(original, "step", lambda self, action: step(self, 3 - action))
-    with agym.make("CliffWalking-v1", 2) as envs:
-        assert envs.backend == "serial"
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(original, "step", lambda self, action: step(self, 3 - action))
+        with agym.make("CliffWalking-v1", 2) as envs:
+            assert envs.backend == "serial"
     with agym.make("CliffWalking-v1", 2) as envs:
         assert envs.backend == "twin"
 

@@ -192,7 +192,7 @@ def test_agyms_vector_environment_over_a_twin(env_id: str) -> None:
     kinds = set()
 
     def over_engine(num_envs: int, mode: AutoresetMode) -> Any:
-        envs = agym.AgymVectorEnv([make] * num_envs, autoreset_mode=mode)
+        envs = agym.AgymVectorEnv([make] * num_envs, autoreset_mode=mode, backend="twin")
         kinds.add(envs.backend)
         return envs
 

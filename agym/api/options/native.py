@@ -59,6 +59,11 @@ class Native(NamedTuple):
         return ", ".join(filter(None, [how(num_envs), self.why])) if self.is_twin else ""
 
     @property
+    def min_envs(self) -> int:
+        """With fewer environments, ``backend="auto"`` uses the originals."""
+        return getattr(self.spec and self.spec.vector_entry_point, "min_envs", 2)
+
+    @property
     def renders(self) -> bool:
         """Whether its environments can be rendered."""
         return self.spec is not None and self.spec.kwargs.get("render_mode") is not None
@@ -77,6 +82,9 @@ def native_for_auto(
     if native.is_twin and native.renders and renders:
         # The caller may render all environments, which worker processes do on all cores.
         why = "its environments are rendered: use backend='twin' if you render only some of them"
+        native = Native(None, why)
+    elif native.is_twin and len(factories) < native.min_envs:
+        why = f"its twin is faster only with {native.min_envs} environments or more"
         native = Native(None, why)
     return native, factories
 

@@ -43,13 +43,17 @@ def is_plain(value: Any, depth: int = _DEPTH) -> bool:
     return all(is_plain(part, depth - 1) for part in parts)
 
 
+# The types of values in infos that are copied.
+COPIED = frozenset({np.ndarray, dict, list, tuple, set})
+
+
 def copy_part(value: Any, memo: dict[int, Any]) -> Any:
     """Copy a value in an info; ``memo`` has the copies so far by ``id``, empty at first."""
     kind = type(value)
+    if kind not in COPIED:
+        return value
     if kind is np.ndarray:
         return value.copy()
-    if kind not in (dict, list, tuple, set):
-        return value
     if id(value) in memo:  # the value contains itself
         return memo[id(value)]
     if kind in (tuple, set):

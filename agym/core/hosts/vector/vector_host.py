@@ -641,12 +641,13 @@ class VectorHost:
                 self._payload.vector_infos[self.first] = infos.copy()  # the caller may change it
             return
         for slot, info in [*enumerate(infos, self.first), *self._finals.items()]:
-            self._meter.spent(slot, info)
-        for slot, info in enumerate(self._filter.running(infos), self.first):
-            if self.first and "env_id" in info:  # a VectorEnv counts its environments from 0
+            if "cost" in info:
+                self._meter.spent(slot, info)
+        running = self._filter.running(infos)
+        for info in running if self.first else ():
+            if "env_id" in info:  # a VectorEnv counts its environments from 0
                 info["env_id"] += self.first
-            if info:
-                self._payload.infos[slot] = info
+        self._payload.infos |= {slot: i for slot, i in enumerate(running, self.first) if i}
         for slot, final in () if self._filter.active else self._finals.items():
             self._payload.infos[slot] = {**self._payload.infos.get(slot, {}), FINAL_INFO: final}
 

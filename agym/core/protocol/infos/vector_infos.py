@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agym.core.protocol.typing import Info
-from agym.core.protocol.value_copies import copy_info, copy_part
+from agym.core.protocol.value_copies import COPIED, copy_info, copy_part
 
 
 class VectorInfos(Sequence[Info]):
@@ -89,7 +89,7 @@ def split_info(info: Info, count: int) -> list[Info]:
     rows: list[Info] = [{} for _ in range(count)]
     for key, value, mask in _entries(info):
         values = _values(value, count)
-        if mask is None:
+        if mask is None or np.count_nonzero(mask) == count:
             for row, item in zip(rows, values, strict=True):
                 row[key] = item
         else:
@@ -108,7 +108,7 @@ def _values(value: Any, count: int) -> Sequence[Any]:
         values: list[Any] = array.tolist()
         return values
     if array.dtype.hasobject:
-        return [copy_part(item, {}) for item in array]
+        return [copy_part(item, {}) if type(item) in COPIED else item for item in array]
     return list(array if array.ndim == 1 else array.copy())
 
 
