@@ -160,9 +160,9 @@ CASES = {
         None,
     ),
     "twins": Case(
-        f"twins CliffWalking-v1:2 Taxi-v4:3 {SHORT}",
-        {name: names(TWINS, name.partition(" ")[0])
-         for name in ("CliffWalking-v1 ×2", "Taxi-v4 ×3")},
+        f"twins CliffWalking-v1:16 Taxi-v4:17 {SHORT}",
+        {name: names(TWINS, name.partition(" ")[0], 16)
+         for name in ("CliffWalking-v1 ×16", "Taxi-v4 ×17")},
         None, charts=("twins",),
     ),
     "startup": Case("startup CartPole-v1:3 --repeats 1", {"": ["CartPole-v1 ×3"]}),
