@@ -75,7 +75,7 @@ def make_vec_env(
     if seed is not None:
         check_count("seed", seed, least=0)
     all_options = _join(vec_env_kwargs, options)
-    if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
+    if type(parse_backend(all_options.get("backend", "auto"))) is Vector:
         single: dict[str, Any] = {"monitor_dir": monitor_dir, "wrapper_class": wrapper_class}
         single |= {"monitor_kwargs": monitor_kwargs, "wrapper_kwargs": wrapper_kwargs}
         for name, value in single.items():
@@ -110,7 +110,7 @@ def make_atari_env(
     """Make Atari environments as SB3's ``make_atari_env`` does; see :func:`make_vec_env`."""
     check_count("n_envs", n_envs)
     all_options = _join(vec_env_kwargs, options)
-    if isinstance(parse_backend(all_options.get("backend", "auto")), Vector):
+    if type(parse_backend(all_options.get("backend", "auto"))) is Vector:
         raise UsageError(
             "make_atari_env wraps single environments, but backend='vector' runs one VectorEnv: use"
             " agym.sb3.make_vec_env"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from agym.rules.engines import Outputs
 from agym.rules.kernels import DISABLED, SAME_STEP
 from agym.twins.engine import new_outputs, write
 from agym.twins.layers import Layer, Stepped
+
+NOBODY = np.arange(0)
 
 
 class LayeredEngine:
@@ -30,7 +33,8 @@ class LayeredEngine:
         self._mode, self._raw = mode, engine.outputs()
         # The latest rows above the layers, and the environments of the last call.
         self._shown = self.outputs()
-        self._stepped = self._begun = np.arange(0)
+        self._stepped: Array | slice = NOBODY
+        self._begun, self._ids = NOBODY, np.arange(num_envs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
@@ -44,7 +48,7 @@ class LayeredEngine:
     def begin(self, mask: Array) -> None:
         """Start episodes of the environments of a mask, ``bool[n]``."""
         self.engine.begin(mask)
-        self._stepped, self._begun = np.arange(0), np.flatnonzero(mask)
+        self._stepped, self._begun = NOBODY, np.flatnonzero(mask)
 
     def play(self, actions: Array) -> None:
         """Step all environments; with DISABLED, those that are over do not change."""
@@ -52,34 +56,31 @@ class LayeredEngine:
         over = self.engine.games["over"][first:stop].copy()
         for layer in reversed(self.layers):
             actions = layer.actions(actions)
-        self._stepped = first + np.flatnonzero(~over)
-        self._begun = np.arange(0) if self._mode == DISABLED else first + np.flatnonzero(over)
+        self._stepped, self._begun = slice(first, stop), NOBODY
+        if over.any():
+            self._stepped = first + np.flatnonzero(~over)
+            self._begun = NOBODY if self._mode == DISABLED else first + np.flatnonzero(over)
         self.engine.play(actions)
 
     def show(self, out: Outputs) -> Array | None:
         """Write the results of the last step; with same-step autoreset, start the next episodes."""
-        raw, shown = self._raw, self._shown
+        raw, shown, begun = self._raw, self._shown, self._begun
         over = self.engine.show(raw)
         infos, final_infos = (
             {**each} if isinstance(each, dict) else {} for each in (raw.infos, raw.final_infos)
         )
-        ended, inside = raw.terminated | raw.truncated, slice(*self.engine.range)
+        inside = slice(*self.engine.range)
         shown.rewards[:] = 0.0
-        if len(ids := self._stepped):
-            observations = rows_of(raw.observations, ids)
-            if self._mode == SAME_STEP and ended.any():
-                write(observations, ended[ids], rows_of(raw.finals, ids[ended[ids]]))
-            rows = Stepped(ids, observations, raw.rewards[ids], raw.terminated[ids], ended[ids])
+        if len(self._ids[self._stepped]):
+            rows, ended = self._rows_below()
             for layer in self.layers:
                 rows = layer.stepped(rows)
-            write(shown.observations, ids, rows.observations)
-            shown.rewards[ids] = rows.rewards
-            if rows.over.any():
-                self._add_episodes(
-                    final_infos if self._mode == SAME_STEP else infos, ids[rows.over]
-                )
-                write(out.finals, ids, rows.observations)
-        begun = ids[ended[ids]] if self._mode == SAME_STEP and len(ids) else self._begun
+            write(shown.observations, rows.ids, rows.observations)
+            shown.rewards[rows.ids] = rows.rewards
+            if len(ended):
+                self._add_episodes(final_infos if self._mode == SAME_STEP else infos, ended)
+                write(out.finals, rows.ids, rows.observations)
+                begun = ended if self._mode == SAME_STEP else begun
         if len(begun):
             observations = rows_of(raw.observations, begun)
             for layer in self.layers:
@@ -92,6 +93,17 @@ class LayeredEngine:
             told.clear()
             told.update(columns)
         return np.asarray(over) if over is not None else None
+
+    def _rows_below(self) -> tuple[Stepped, Array]:
+        """Return the rows of the engine's step, and the environments whose episodes ended."""
+        raw, ids = self._raw, self._stepped
+        over = raw.terminated[ids] | raw.truncated[ids]
+        ended = self._ids[ids][over]
+        observations = rows_of(raw.observations, ids)
+        if self._mode == SAME_STEP and len(ended):
+            observations = copy.deepcopy(observations)
+            write(observations, over, rows_of(raw.finals, ended))
+        return Stepped(ids, observations, raw.rewards[ids], raw.terminated[ids], over), ended
 
     def _add_episodes(self, infos: dict[str, Any], ended: Array) -> None:
         """Add what layers tell of episodes, in Gymnasium's format."""

@@ -392,8 +392,7 @@ def test_a_twin_can_be_pickled_open_or_closed() -> None:
 
 def test_attributes_through_sb3() -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
-    with closing(agym.sb3.make_vec_env("CliffWalking-v1", 2)) as envs:
-        assert envs.backend == "twin"
+    with closing(agym.sb3.make_vec_env("CliffWalking-v1", 2, backend="twin")) as envs:
         assert envs.has_attr("is_slippery")
         assert not envs.has_attr("colour")
         with pytest.raises(agym.EnvError, match="can't access 'is_slippery'"):
@@ -402,20 +401,22 @@ def test_attributes_through_sb3() -> None:
             envs.env_method("render")
 
 
-def test_episodes_through_sb3_are_those_of_its_monitor() -> None:
+@pytest.mark.parametrize("backend", ["auto", "twin"])
+def test_episodes_through_sb3_are_those_of_its_monitor(backend: str) -> None:
     pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
     from stable_baselines3.common.env_util import make_vec_env
 
     keywords = {"env_kwargs": {"max_episode_steps": 3}, "seed": 0}
     episodes = []
-    for make in (make_vec_env, agym.sb3.make_vec_env):
-        with closing(make("CliffWalking-v1", 2, **keywords)) as envs:
+    for make in (make_vec_env, partial(agym.sb3.make_vec_env, backend=backend)):
+        with closing(make("CliffWalking-v1", 16, **keywords)) as envs:
+            assert make is make_vec_env or envs.backend == "twin"
             envs.reset()
-            infos = [envs.step(np.array([0, 1]))[3] for _ in range(3)][-1]
+            infos = [envs.step(np.arange(16) % 4)[3] for _ in range(3)][-1]
             episodes.append([{**info["episode"], "t": 0.0} for info in infos])
             assert all(type(info["episode"]["t"]) is float for info in infos)
     assert same_values(*episodes)
-    assert [[*map(type, each.values())] for each in episodes[1]] == [[float, int, float]] * 2
+    assert [[*map(type, each.values())] for each in episodes[1]] == [[float, int, float]] * 16
 
 
 def test_first_k_batches_and_groups() -> None:

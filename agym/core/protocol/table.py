@@ -31,7 +31,12 @@ from typing import Any
 
 import numpy as np
 
-from agym.core.protocol.infos.info_table import InfoArea, info_fields
+from agym.core.protocol.infos.info_table import (
+    FINAL_INFO,
+    FINAL_OBSERVATION,
+    InfoArea,
+    info_fields,
+)
 from agym.core.protocol.memory import Arena, Field
 from agym.core.protocol.metrics.gauges import Gauges, gauge_fields
 from agym.core.protocol.space_layout import Layout
@@ -217,13 +222,34 @@ class SlotTable:
         """Return the original observation of one environment from rows of length 1."""
         return self.observation.cut([row.copy() for row in rows], [objects], 1)[0]
 
-    def finals(self, places: Sequence[tuple[int, int]], objects: dict[int, list[Any]]) -> list[Any]:
-        """Return the last observations of episodes, given their environments and planes."""
-        slots, planes = zip(*places, strict=True)
-        if len({*planes}) > 1:
-            return [self.finals([place], objects)[0] for place in places]
-        columns = [block[[*slots]] for block in self.planes[planes[0]].final]
-        return self.observation.cut(columns, [objects.get(i, []) for i in slots], len(slots))
+    def put_finals(
+        self,
+        infos: Any,
+        places: Mapping[int, tuple[int, int]],
+        objects: Mapping[int, list[Any]],
+    ) -> None:
+        """Add ``final_obs`` and ``final_info`` to infos under same-step autoreset.
+
+        Args:
+            infos: A sequence of infos.
+            places: By position in ``infos``, the environments whose episodes have ended, with the
+                planes of their rows.
+            objects: The object leaves of last observations, by environment.
+        """
+        in_rows = []
+        for k in places:
+            final = infos[k].pop(FINAL_INFO, {})
+            if FINAL_OBSERVATION not in final:
+                in_rows.append(k)
+            infos[k]["final_obs"] = final.pop(FINAL_OBSERVATION, None)
+            infos[k]["final_info"] = final
+        for plane in {places[k][1] for k in in_rows}:
+            here = [k for k in in_rows if places[k][1] == plane]
+            slots = [places[k][0] for k in here]
+            columns = [block[slots] for block in self.planes[plane].final]
+            rest = [objects.get(slot, []) for slot in slots] if self.observation.objects else []
+            for k, value in zip(here, self.observation.cut(columns, rest, len(slots)), strict=True):
+                infos[k]["final_obs"] = value
 
     def nest(self, arrays: list[Array], objects: Sequence[list[Any]]) -> Any:
         """Nest a batch of each fixed leaf, and the object leaves of each environment as tuples."""

@@ -21,12 +21,7 @@ from agym.core.engine.batches.out_target import OutTarget
 from agym.core.engine.batches.results import Batch, ResetResult, StepResult
 from agym.core.engine.calls.ticket import Ticket
 from agym.core.protocol.arguments import Ids
-from agym.core.protocol.infos.info_table import (
-    FINAL_INFO,
-    FINAL_OBSERVATION,
-    InfoReader,
-    merge_infos,
-)
+from agym.core.protocol.infos.info_table import InfoReader, merge_infos
 from agym.core.protocol.infos.schema import Schema
 from agym.core.protocol.infos.vector_infos import VectorInfos
 from agym.core.protocol.messages.completions import Payload
@@ -346,17 +341,10 @@ class BatchBuilder:
         if not table.final or isinstance(infos, VectorInfos):
             return
         *_, terminated, truncated = columns
-        in_rows = []
-        for k in np.flatnonzero(terminated | truncated).tolist():
-            if self._vector_infos and "final_obs" in infos[k]:
-                continue  # the batch of infos in vector form already has it
-            info = infos[k].pop(FINAL_INFO, {})
-            if FINAL_OBSERVATION not in info:
-                in_rows.append(k)
-            infos[k]["final_obs"] = info.pop(FINAL_OBSERVATION, None)
-            infos[k]["final_info"] = info
-        if in_rows:
-            objects = {} if payload is None else payload.final_objects
-            places = [(ids[k], planes[k]) for k in in_rows]
-            for k, observation in zip(in_rows, table.finals(places, objects), strict=True):
-                infos[k]["final_obs"] = observation
+        places = {
+            k: (ids[k], planes[k])
+            for k in np.flatnonzero(terminated | truncated).tolist()
+            # A batch of infos in vector form already has it.
+            if not (self._vector_infos and "final_obs" in infos[k])
+        }
+        table.put_finals(infos, places, {} if payload is None else payload.final_objects)

@@ -42,7 +42,12 @@ from agym.core.hosts.vector.construction import SeedList, Traits, check_vector, 
 from agym.core.hosts.vector.twins import PartialStepError
 from agym.core.protocol.infos.info_table import FINAL_INFO
 from agym.core.protocol.infos.policy import InfoFilter, InfoPolicy
-from agym.core.protocol.infos.vector_infos import VectorInfos, split_info, take_columns
+from agym.core.protocol.infos.vector_infos import (
+    VectorInfos,
+    split_info,
+    split_some,
+    take_columns,
+)
 from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Completion, Description, Payload
 from agym.core.protocol.messages.failures import Failure
@@ -166,7 +171,10 @@ class VectorHost:
 
     def run(self, operation: Operation) -> Completion:
         """Run one operation; the VectorEnv's exceptions are in the completion."""
-        _, start, stop, message = operation
+        self._run(operation.message, operation.start, operation.stop)
+        return Completion(*operation.span, self._payload)
+
+    def _run(self, message: ops.Message, start: int, stop: int) -> None:
         self._payload, self._finals, self._resetting = Payload(), {}, False
         started = clock()
         try:
@@ -187,7 +195,6 @@ class VectorHost:
                 start, stop = self.first, self.stop
             failure = self._failed(error, name, start, stop, action)
             self._payload = Payload(problems=[failure])
-        return Completion(*operation.span, self._payload)
 
     def step_here(self, plane: int, parts: Any) -> list[Info] | Payload:
         """Step all environments for a caller in this thread.
@@ -197,17 +204,23 @@ class VectorHost:
             parts: The parts of the actions that are not in the table, or an array of all actions.
 
         Returns:
-            Their infos, if nothing else is beside the rows; otherwise the payload.
+            Their infos, with the last observations of episodes, if nothing else is beside the rows;
+            otherwise the payload.
         """
-        step = Operation(0, self.first, self.stop, Step(plane, parts))
-        payload = self.run(step).payload or Payload()
-        finals = self.table.final and self._ended
-        if finals or payload.problems or payload.vector_infos or payload.objects:
+        self._ended = False
+        self._run(Step(plane, parts), self.first, self.stop)
+        payload = self._payload
+        if payload.problems or payload.vector_infos or payload.objects:
             return payload
-        infos = payload.infos
-        if not infos:
-            return [{} for _ in self._no_infos]
-        return [infos.get(i) or {} for i in range(self.first, self.stop)]
+        infos: list[Info] = [{} for _ in self._no_infos]
+        for slot, info in payload.infos.items():
+            infos[slot - self.first] = info
+        if self.table.final and self._ended:
+            flags = self.table.planes[plane]
+            ended = flags.terminated | flags.truncated
+            places = {i: (i, plane) for i in np.flatnonzero(ended).tolist()}
+            self.table.put_finals(infos, places, payload.final_objects)
+        return infos
 
     def _failed(
         self, error: BaseException, name: str, start: int, stop: int, action: Any = None
@@ -252,36 +265,16 @@ class VectorHost:
         whole = stop - first == self._count
         timed = self._meter.start(self.first + first, self.first + stop, whole=whole)
         started = clock()
-        rows, phases = self._plane(step.plane), self._phases
-        if not whole:
-            phases = _inside(phases, first, stop)
-        new_episodes: Array = phases == DUE
+        rows = self._plane(step.plane)
         # Usually, the VectorEnv steps all environments, and resets those that are DUE itself.
-        reset = repeated = replaced = self._nobody
-        usual = whole and phases.tobytes() == self._over.tobytes()
-        if not usual:
-            reset, repeated = new_episodes & ~self._over, phases >= HELD
-            replaced = reset | repeated
-        infos: Infos = []
-        if usual or not replaced[first:stop].all():
-            infos = self._step_env(step, rows, replaced, first, stop)
-        if not usual:
-            infos = self._replace_rows(reset, repeated, rows, infos)
-        ended = _inside(rows.terminated | rows.truncated, first, stop)
-        self._ended = count_nonzero(ended) > 0
-        if self._rule.resets_now and self._ended:
-            infos = self._reset_now(ended, replaced, rows, infos)
-            new_episodes |= ended
-        if self._ended or count_nonzero(phases):
-            after = self._rule.after(phases, ended)
-            on_hold = (after == HELD) & (phases < HELD)
-            if count_nonzero(on_hold):
-                write(self._rows_to_repeat, on_hold, rows.columns, on_hold)
-            self._phases[first:stop] = after[first:stop]
-        if count_nonzero(new_episodes):
-            self._count_episodes(new_episodes)
-        self._payload.objects = self._objects_of(rows.observations)
-        self._put_infos(infos)
+        if whole and self._phases.tobytes() == self._over.tobytes():
+            infos = self._step_usual(step, rows)
+        else:
+            infos = self._step_range(step, rows, first, stop)
+        if infos or self._finals:
+            self._put_infos(infos)
+        if self._layout.objects:
+            self._payload.objects = self._objects_of(rows.observations)
         if whole:
             self._infos = cast("list[Info]", infos or self._no_infos)
         else:
@@ -291,6 +284,55 @@ class VectorHost:
             took = (clock() - started) // (stop - first)
             self._meter.timed_alike(self.first + first, self.first + stop, took)
         self._meter.end(stop - first, timed=timed)
+
+    def _step_usual(self, step: Step, rows: Plane) -> Infos:
+        """Step all environments, none of which the host resets or repeats before the step."""
+        new_episodes = self._over
+        infos, ended = self._step_env(step, rows, self._nobody, 0, self._count)
+        self._ended = bool(count_nonzero(ended))
+        if self._ended and self._rule.resets_now:
+            infos = self._reset_now(ended, self._nobody, rows, infos)
+            new_episodes = ended
+        elif self._rule.over == DUE:
+            # The phases after flags that are no reset's, where ``DUE`` is 1 and ``RUNNING`` is 0.
+            self._phases = (ended > new_episodes).view(np.int8)
+        elif self._ended:
+            self._change_phases(ended, rows)
+        if count_nonzero(new_episodes):
+            self._count_episodes(new_episodes)
+        return infos
+
+    def _step_range(self, step: Step, rows: Plane, first: int, stop: int) -> Infos:
+        """Step a range of environments, some of which the host resets, or repeats their rows."""
+        phases = _inside(self._phases, first, stop)
+        new_episodes: Array = phases == DUE
+        reset, repeated = new_episodes & ~self._over, phases >= HELD
+        replaced = reset | repeated
+        infos: Infos = []
+        if not replaced[first:stop].all():
+            infos, _ = self._step_env(step, rows, replaced, first, stop)
+        infos = self._replace_rows(reset, repeated, rows, infos)
+        ended = _inside(rows.terminated | rows.truncated, first, stop)
+        self._ended = bool(count_nonzero(ended))
+        if self._rule.resets_now and self._ended:
+            infos = self._reset_now(ended, replaced, rows, infos)
+            new_episodes |= ended
+        self._change_phases(ended, rows, first, stop)
+        if count_nonzero(new_episodes):
+            self._count_episodes(new_episodes)
+        return infos
+
+    def _change_phases(
+        self, ended: Array, rows: Plane, first: int = 0, stop: int | None = None
+    ) -> None:
+        """Change the phases of a range after a step, and keep the rows of those now on hold."""
+        phases = self._phases[first:stop]
+        after = self._rule.after(phases, ended[first:stop])
+        on_hold = np.zeros(self._count, bool)
+        on_hold[first:stop] = (after == HELD) & (phases < HELD)
+        if on_hold.any():
+            write(self._rows_to_repeat, on_hold, rows.columns, on_hold)
+        self._phases[first:stop] = after
 
     def _batch(self, parts: Sequence[Any] | None) -> Any:
         """Return the actions in the VectorEnv's form; copies, if it may keep them.
@@ -307,10 +349,15 @@ class VectorHost:
             blocks = [block.copy() for block in blocks]
         return layout.join(blocks, list(zip(*parts or (), strict=True)))
 
-    def _step_env(self, step: Step, rows: Plane, replaced: Array, first: int, stop: int) -> Infos:
-        """Step a range of the VectorEnv, write its results, and return its infos.
+    def _step_env(
+        self, step: Step, rows: Plane, replaced: Array, first: int, stop: int
+    ) -> tuple[Infos, Array]:
+        """Step a range of the VectorEnv, and write its results.
 
         ``replaced`` are the environments whose rows the host replaces.
+
+        Returns:
+            The infos, and which environments of the range have ended.
         """
         while self._injected_faults:
             self._injected_faults.pop().trigger()
@@ -318,8 +365,9 @@ class VectorHost:
         if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
             self._reset_env(self._over)
         # Infos stay in vector form if the VectorEnv does everything after an episode's end.
-        vector_form = self.vector_infos and traits.mode is self.autoreset and not replaced.any()
-        vector_form = vector_form and stop - first == self._count
+        whole = stop - first == self._count
+        vector_form = self.vector_infos and whole and traits.mode is self.autoreset
+        vector_form = vector_form and not replaced.any()
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
         actions = self._batch(step.parts)
         if traits.rule_book:
@@ -343,14 +391,18 @@ class VectorHost:
                 write(rows.columns, slice(None), columns)
         ended = _inside(rows.terminated | rows.truncated, first, stop)
         resets = traits.mode is AutoresetMode.SAME_STEP and bool(count_nonzero(ended))
-        self._over[first:stop] = False if resets else ended[first:stop]
+        if not whole:
+            self._over[first:stop] = ended[first:stop] & (not resets)
+        else:
+            self._over = self._nobody.copy() if resets else ended
         if vector_form:
             infos = self._take_vector_infos(info, ended if resets else None)
             if infos is not None:
-                return infos
+                return infos, ended
         if resets:
-            return self._take_finals(info, ended & ~replaced, rows, written=finals_written)
-        return split_info(info, self._count)
+            finals = ended & ~replaced
+            return self._take_finals(info, finals, rows, written=finals_written), ended
+        return split_info(info, self._count), ended
 
     def _take_vector_infos(self, info: Info, ended: Array | None) -> VectorInfos | None:
         """Return infos in vector form, if possible and if the host need not read them.
@@ -380,16 +432,19 @@ class VectorHost:
             raise ValueError(
                 "step returned no info['final_obs'], which AutoresetMode.SAME_STEP requires"
             )
-        last_infos = split_info(info.pop("final_info", {}), self._count) or self._no_infos
+        last, chosen = info.pop("final_info", {}), np.flatnonzero(ended)
         info.pop("_final_obs", None)
         info.pop("_final_info", None)
         infos = split_info(info, self._count)
-        chosen = np.flatnonzero(ended).tolist()
-        finals = {i: last_infos[i] for i in chosen}
-        if chosen and not written:
+        if written and not last:
+            return infos
+        ids = chosen.tolist()
+        last_infos = split_some(last, chosen, self._count) or [{} for _ in ids]
+        finals = dict(zip(ids, last_infos, strict=True))
+        if ids and not written:
             if not (isinstance(batch, np.ndarray) and batch.dtype.hasobject):
                 batch = self._layout.rows(batch, self._count)
-            columns = self._columns_of([batch[i] for i in chosen])
+            columns = self._columns_of([batch[i] for i in ids])
             with self.guard:
                 write(rows.final if self._rule.resets_now else rows.observations, chosen, columns)
             if self._rule.resets_now:
@@ -418,13 +473,14 @@ class VectorHost:
     def _reset_now(self, ended: Array, replaced: Array, rows: Plane, infos: Infos) -> Infos:
         """Apply same-step autoreset: reset what the VectorEnv has not, and keep the final rows."""
         by_host = ended & replaced if self.traits.mode is AutoresetMode.SAME_STEP else ended
-        if by_host.any():
+        if count_nonzero(by_host):
             with self.guard:
                 write(rows.final, by_host, rows.observations, by_host)
             for i in np.flatnonzero(by_host).tolist() if infos else ():
                 self._finals[self.first + i] = infos[i]
             infos = self._reset_rows(by_host, rows, infos)
-        self._payload.final_objects = self._objects_of(rows.final, ended)
+        if self._layout.objects:
+            self._payload.final_objects = self._objects_of(rows.final, ended)
         return infos
 
     # ---------------------------------------------------------------- reset

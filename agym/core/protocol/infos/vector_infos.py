@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from agym.core.protocol.typing import Info
+from agym.core.protocol.typing import Array, Info
 from agym.core.protocol.value_copies import COPIED, copy_info, copy_part
 
 
@@ -88,14 +88,25 @@ def split_info(info: Info, count: int) -> list[Info]:
         return []
     rows: list[Info] = [{} for _ in range(count)]
     for key, value, mask in _entries(info):
-        values = _values(value, count)
-        if mask is None or np.count_nonzero(mask) == count:
-            for row, item in zip(rows, values, strict=True):
-                row[key] = item
-        else:
-            for i in np.flatnonzero(mask).tolist():
-                rows[i][key] = values[i]
+        some = rows
+        if mask is not None and np.count_nonzero(mask) < count:
+            ids = np.flatnonzero(mask)
+            some, value = [rows[i] for i in ids.tolist()], _rows_of(value, ids, count)
+        for row, item in zip(some, _values(value, len(some)), strict=True):
+            row[key] = item
     return rows
+
+
+def split_some(info: Info, ids: Array, count: int) -> list[Info]:
+    """Split the info of a batch of ``count`` environments, of which some are wanted."""
+    return split_info(_rows_of(info, ids, count), len(ids))
+
+
+def _rows_of(value: Any, ids: Array, count: int) -> Any:
+    """Return the rows of some environments, where there is a row for each."""
+    if isinstance(value, dict):
+        return {key: _rows_of(part, ids, count) for key, part in value.items()}
+    return np.asarray(value)[ids] if _has_rows(value, count) else value
 
 
 def _values(value: Any, count: int) -> Sequence[Any]:
