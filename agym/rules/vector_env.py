@@ -250,10 +250,10 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             raise self._closed_error() if self.closed else ResetNeeded("call reset before step")
         self._run(self.loops.play, actions)
 
-    def _run(self, part: Callable[[Any], Any], argument: Any) -> Any:
+    def _run(self, part: Callable[..., Any], *arguments: Any) -> Any:
         """Run rules. If they raise, only some games have been stepped, so all must be reset."""
         try:
-            return part(argument)
+            return part(*arguments)
         except BaseException:
             self._was_reset[:] = self.was_reset = False
             raise
@@ -282,21 +282,23 @@ class RulesVectorEnv(VectorEnv[Any, Any, Array], metaclass=RulesType):
             observations=observations, rewards=rewards, terminated=terminated,
             truncated=truncated, finals=present if finals is None else finals,
         )  # fmt: skip
-        return self._show(out, final_obs=finals is None)
+        return self._show(out, final_obs=finals is None, vector_infos=vector_infos)
 
-    def _show(self, out: Outputs, *, final_obs: bool = True) -> dict[str, Any]:
+    def _show(
+        self, out: Outputs, *, final_obs: bool = True, vector_infos: bool = True
+    ) -> dict[str, Any]:
         over = self._run(self.loops.show, out)
-        info = self._infos(out.infos, None)
+        info = self._infos(out.infos, None, vector_infos)
         if self._autoreset is AutoresetMode.DISABLED:
             self._over = over
         elif over is not None and over.any():
-            finals = self._infos(out.final_infos, over)
+            finals = self._infos(out.final_infos, over, vector_infos)
             info |= {"final_info": finals, "_final_info": over.copy()}
             if final_obs:
                 info |= {"final_obs": self._final_obs(out, over), "_final_obs": over}
         return info
 
-    def _infos(self, infos: Any, mask: Array | None) -> dict[str, Any]:
+    def _infos(self, infos: Any, mask: Array | None, vector_infos: bool = True) -> dict[str, Any]:
         """Return infos in Gymnasium's format: an array per key, and a mask of the valid rows."""
         names = self._book.info_dtype.names
         if not names:

@@ -94,17 +94,14 @@ class ArrayEngine:
     """Plays the episodes of a family.
 
     Attributes:
-        range: The environments of the current step.
-        converts_infos: Whether infos have Gymnasium's dtypes, those of the first environment with
-            the key; otherwise, different types stay as they are.
         games: A record of ``GAME`` per environment, of which ``age`` and ``over`` are used.
     """
 
     def __init__(self, family: Family, num_envs: int, limit: int | None, mode: int) -> None:
-        self.family, self.converts_infos = family, True
+        self.family = family
         self.games: Any = np.zeros(num_envs, GAME)
         self._limit, self._mode, self._num_envs = limit or -1, mode, num_envs
-        self.range = 0, num_envs
+        self._all = self._range = 0, num_envs
         self._ages, self._over = self.games["age"], self.games["over"]
         self._space = family.original.observation_space
         # The latest rows. The infos of environments that were reset, and of those that stepped.
@@ -120,6 +117,10 @@ class ArrayEngine:
 
     def begin(self, mask: Array) -> None:
         """Start episodes of the environments of a mask, ``bool[n]``."""
+        self._range = self._all
+        self._begin(mask)
+
+    def _begin(self, mask: Array) -> None:
         rows = ALL if mask.all() else np.flatnonzero(mask)
         self.family.begin(rows)
         self._ages[rows] = 0
@@ -127,8 +128,9 @@ class ArrayEngine:
             column[rows] = 0
         self._parts = [(rows, self.family.infos(rows))]
 
-    def play(self, actions: Array) -> None:
-        """Step the environments of the range; with DISABLED, those that are over do not change."""
+    def play(self, actions: Array, first: int, stop: int) -> None:
+        """Step a range of environments; with DISABLED, those that are over do not change."""
+        self._range = first, stop
         rows, parts, inside = self._rows, list[tuple[Rows, Columns]](), self._inside
         over = self._over & inside
         if over.any():
@@ -136,7 +138,7 @@ class ArrayEngine:
             if self._mode == DISABLED:
                 self._rewards[over] = 0.0
             else:
-                self.begin(over)
+                self._begin(over)
                 parts = self._parts
         if not isinstance(rows, np.ndarray) or len(rows):
             result = self.family.advance(rows, actions[rows])
@@ -166,9 +168,9 @@ class ArrayEngine:
             ended = np.flatnonzero(over)
             running = np.flatnonzero(inside & ~over)
             write(out.finals, ended, self.family.observe(ended))
-            first = self.range[0]
+            first, _ = self._range
             out.final_infos.update(self._joined([(ended, taken(infos, ended - first))]))
-            self.begin(over)
+            self._begin(over)
             self._parts += [(running, taken(infos, running - first))] if len(running) else []
         write(out.observations, rows, self.family.observe(rows))
         out.infos.update(self._joined(self._parts))
@@ -176,13 +178,13 @@ class ArrayEngine:
 
     @property
     def _rows(self) -> Rows:
-        first, stop = self.range
+        first, stop = self._range
         return ALL if stop - first == self._num_envs else np.arange(first, stop)
 
     @property
     def _inside(self) -> Array:
         inside = np.zeros(self._num_envs, bool)
-        inside[slice(*self.range)] = True
+        inside[slice(*self._range)] = True
         return inside
 
     def _joined(self, parts: list[tuple[Rows, Columns]]) -> dict[str, Array]:
@@ -197,8 +199,7 @@ class ArrayEngine:
             for key, values in columns.items():
                 if key not in infos:
                     dtypes = {each[key].dtype for _, each in parts if key in each}
-                    mixed = len(dtypes) > 1 and not self.converts_infos
-                    dtype = np.dtype(object) if mixed else values.dtype
+                    dtype = np.dtype(object) if len(dtypes) > 1 else values.dtype
                     infos[key] = np.zeros((self._num_envs, *values.shape[1:]), dtype)
                     infos[f"_{key}"] = np.zeros(self._num_envs, bool)
                 infos[key][rows], infos[f"_{key}"][rows] = values, True

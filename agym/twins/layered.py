@@ -48,28 +48,28 @@ class LayeredEngine:
     def begin(self, mask: Array) -> None:
         """Start episodes of the environments of a mask, ``bool[n]``."""
         self.engine.begin(mask)
+        self._inside = slice(None)
         self._stepped, self._begun = NOBODY, np.flatnonzero(mask)
 
-    def play(self, actions: Array) -> None:
-        """Step all environments; with DISABLED, those that are over do not change."""
-        first, stop = self.engine.range
-        over = self.engine.games["over"][first:stop].copy()
+    def play(self, actions: Array, first: int, stop: int) -> None:
+        """Step a range of environments; with DISABLED, those that are over do not change."""
+        self._inside = slice(first, stop)
+        over = self.engine.games["over"][self._inside].copy()
         for layer in reversed(self.layers):
             actions = layer.actions(actions)
-        self._stepped, self._begun = slice(first, stop), NOBODY
+        self._stepped, self._begun = self._inside, NOBODY
         if over.any():
             self._stepped = first + np.flatnonzero(~over)
             self._begun = NOBODY if self._mode == DISABLED else first + np.flatnonzero(over)
-        self.engine.play(actions)
+        self.engine.play(actions, first, stop)
 
     def show(self, out: Outputs) -> Array | None:
         """Write the results of the last step; with same-step autoreset, start the next episodes."""
-        raw, shown, begun = self._raw, self._shown, self._begun
+        raw, shown, begun, inside = self._raw, self._shown, self._begun, self._inside
         over = self.engine.show(raw)
         infos, final_infos = (
             {**each} if isinstance(each, dict) else {} for each in (raw.infos, raw.final_infos)
         )
-        inside = slice(*self.engine.range)
         shown.rewards[:] = 0.0
         if len(self._ids[self._stepped]):
             rows, ended = self._rows_below()
@@ -114,9 +114,7 @@ class LayeredEngine:
             mask[ended] = True
             columns: dict[str, Array] = {}
             for key, values in layer.episodes(ended).items():
-                # One info per environment has Python's numbers, as the original's.
-                converts = getattr(self.engine, "converts_infos", True)
-                column = np.zeros(self._num_envs, values.dtype if converts else object)
+                column = np.zeros(self._num_envs, object)  # Python's numbers, as the original's
                 column[ended] = values
                 columns |= {key: column, f"_{key}": mask.copy()}
             infos |= {layer.key: columns, f"_{layer.key}": mask}

@@ -97,7 +97,7 @@ class Twin(RulesVectorEnv):
         )  # fmt: skip
 
     def _make_engine(self, limit: int | None, mode: int) -> Any:
-        self._games = engine = self._own_engine(limit, mode)
+        engine = self._own_engine(limit, mode)
         if not self._layers:
             return engine
         return LayeredEngine(engine, self._layers, self.env.observation_space, self.num_envs, mode)
@@ -147,10 +147,10 @@ class Twin(RulesVectorEnv):
 
     # ---------------------------------------------------------------- results
 
-    def _run(self, part: Any, argument: Any) -> Any:
+    def _run(self, part: Any, *arguments: Any) -> Any:
         """Run a part of a step; environments that fail alone must be reset."""
         try:
-            return part(argument)
+            return part(*arguments)
         except PartialStepError as error:
             self._was_reset[[*error.failures]] = self.was_reset = False
             raise
@@ -158,28 +158,16 @@ class Twin(RulesVectorEnv):
             self._was_reset[:] = self.was_reset = False
             raise
 
-    def _infos(self, infos: Any, mask: Array | None) -> dict[str, Any]:
-        return {**infos} if isinstance(infos, dict) else {}
-
-    def reset(self, **arguments: Any) -> Any:
-        """Reset all environments, or some of them."""
-        self._games.range = 0, self.num_envs
-        return super().reset(**arguments)
+    def _infos(self, infos: Any, mask: Array | None, vector_infos: bool = True) -> dict[str, Any]:
+        columns = {**infos} if isinstance(infos, dict) else {}
+        return converted(columns) if vector_infos else columns
 
     def play(self, actions: Any, first: int = 0, stop: int | None = None) -> None:
         """Play a step of a range of environments without writing its results."""
-        self._games.range = first, stop = first, self.num_envs if stop is None else stop
+        stop = self.num_envs if stop is None else stop
         if not self._was_reset[first:stop].all():
             raise self._closed_error() if self.closed else ResetNeeded("call reset before step")
-        self._run(self.loops.play, self._checked(actions))
-
-    def show_into(self, *arrays: Any) -> dict[str, Any]:
-        """Write the results of a step into arrays of the caller; return the infos."""
-        self._games.converts_infos = arrays[-1]
-        try:
-            return super().show_into(*arrays)
-        finally:
-            self._games.converts_infos = True
+        self._run(self.loops.play, self._checked(actions), first, stop)
 
     def _final_obs(self, out: Any, over: Array) -> Array:
         finals = np.full(self.num_envs, None, object)
@@ -307,6 +295,20 @@ def plain(observation: Any) -> Any:
     return observation.copy() if np.ndim(observation) else int(observation)
 
 
+def converted(infos: dict[str, Any]) -> dict[str, Any]:
+    """Return infos with Gymnasium's dtypes: those of the first environment with the key."""
+    columns = {}
+    for key, column in infos.items():
+        columns[key] = column
+        if isinstance(column, dict):
+            columns[key] = converted(column)
+        elif column.dtype.hasobject:
+            mask = infos[f"_{key}"]
+            columns[key] = np.zeros(column.shape, np.asarray(column[mask.argmax()]).dtype)
+            columns[key][mask] = column[mask]
+    return columns
+
+
 def remade(cls: type[Twin], arguments: Any, parameters: Any, states: list[Any]) -> Twin:
     """Return the copy of a pickled twin."""
     envs = cls(*arguments, **parameters)
@@ -316,29 +318,31 @@ def remade(cls: type[Twin], arguments: Any, parameters: Any, states: list[Any]) 
 
 
 class ExactEngine(CompiledEngine):
-    """Runs compiled rules, which compute with wider numbers than the originals' actions.
-
-    Attributes:
-        range: The environments of the current step.
-    """
+    """Runs compiled rules, which compute with wider numbers than the originals' actions."""
 
     def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
         super().__init__(book, num_envs, *rest)
-        self.range, self._dtype = (0, num_envs), book.action_space.dtype
+        self._range, self._dtype = (0, num_envs), book.action_space.dtype
 
     def _run_ranges(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
-        kernel(*self._arrays, *arguments, *self.range)
+        kernel(*self._arrays, *arguments, *self._range)
+
+    def begin(self, mask: Array) -> None:
+        self._range = 0, self._num_envs
+        super().begin(mask)
 
     def show(self, out: Outputs) -> Array | None:
         """Write the results of the last step of the range."""
         self._write(out)
         if self._mode == NEXT_STEP:
             return None
-        over, inside = np.zeros(self._num_envs, bool), slice(*self.range)
+        over, inside = np.zeros(self._num_envs, bool), slice(*self._range)
         over[inside] = out.terminated[inside] | out.truncated[inside]
         return over
 
-    def play(self, actions: Array) -> None:
+    def play(self, actions: Array, first: int, stop: int) -> None:  # type: ignore[override]
+        """Step the environments ``first:stop``."""
+        self._range = first, stop
         actions = actions.astype(self._dtype, copy=False)  # the precision that rules assume
         wide = np.float64 if actions.dtype.kind == "f" else np.int64
         super().play(np.require(actions, wide, ["C", "W"]))
