@@ -186,7 +186,8 @@ REACHED = {
     "watching/live/test_limited_by.py": {"_metrics"},
     "watching/live/test_page.py": {"_host"},
     "watching/live/test_rough_treatment.py": {"_frames", "_host", "_loop"},
-    "twins/test_choice.py": {"_backend", "_twins"},
+    "twins/test_choice.py": {"_twins"},
+    "twins/test_twin_features.py": {"_backend"},
 }  # fmt: skip
 # Of the standard library, and private by name only.
 NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_get_running_loop", "_replace", "_repr_html_"}
