@@ -180,10 +180,15 @@ class MountainCar:
 
 
 class MountainCarContinuous:
-    """``MountainCarContinuous-v0``, which computes in single precision after the first step."""
+    """``MountainCarContinuous-v0``, which keeps positions and velocities in single precision.
+
+    Before the first step, they are in double precision. In a step, they are in the precision of the
+    action, unless that is clipped, to a number that takes the precision of others.
+    """
 
     rng, size = GymnasiumRng, 2
-    state = np.dtype([*floats("position", "velocity", "goal_velocity"), ("stepped", bool)])
+    flags = [("stepped", bool), ("precise", bool)]
+    state = np.dtype([*floats("position", "velocity", "goal_velocity"), *flags])
     parameters = {"goal_velocity": 0.0}
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -194,20 +199,23 @@ class MountainCarContinuous:
     def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
         force = min(max(action[0], -1.0), 1.0)
         position, velocity, stepped = state.position, state.velocity, state.stepped
+        clipped, precise = force != action[0], state.precise
         slope = 0.0025 * math.cos(single(3 * position) if stepped else 3 * position)
         push = force * 0.0015 - slope
-        if force == action[0]:  # in single precision, unless it was clipped
+        if not clipped and not precise:
             push = single(single(force * single(0.0015)) - single(slope))
-        velocity += single(push) if stepped else push
-        velocity = bound(single(velocity) if stepped else velocity, 0.07)
-        position += single(velocity) if stepped else velocity
-        position = min(max(single(position) if stepped else position, -1.2), 0.6)
+        rounded = stepped and (clipped or not precise)
+        velocity = single(velocity + single(push)) if rounded else velocity + push
+        if abs(velocity) > 0.07:  # clipped, too
+            velocity, rounded = bound(velocity, 0.07), stepped
+        position = single(position + single(velocity)) if rounded else position + velocity
+        position = min(max(position, -1.2), 0.6)
         if position == -1.2 and velocity < 0:
             velocity = 0.0
         goal, least = 0.45, state.goal_velocity
-        if stepped and velocity != 0.07:  # compared in single precision
+        if rounded and velocity != 0.07:  # compared in single precision
             least = single(least)
-        terminated = position >= (single(goal) if stepped else goal) and velocity >= least
+        terminated = position >= (single(goal) if rounded else goal) and velocity >= least
         reward = (100.0 if terminated else 0.0) - power(action[0], 2.0) * 0.1
         state.position, state.velocity, state.stepped = single(position), single(velocity), True
         return reward, terminated
@@ -217,10 +225,10 @@ class MountainCarContinuous:
 
 
 class Pendulum:
-    """``Pendulum-v1``."""
+    """``Pendulum-v1``, which computes with the torque in the precision of the action."""
 
     rng, size = GymnasiumRng, 2
-    state = np.dtype(floats("theta", "thetadot", "last_u", "g"))
+    state = np.dtype([*floats("theta", "thetadot", "last_u", "g"), ("precise", bool)])
     parameters = {"g": 10.0}
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)
@@ -233,13 +241,12 @@ class Pendulum:
     def step(state: Any, action: Any, rng: Any) -> tuple[float, bool]:
         theta, thetadot = state.theta, state.thetadot
         u = state.last_u = min(max(action[0], -2.0), 2.0)
+        effort, torque = 0.001 * power(u, 2.0), 3.0 * u
+        if not state.precise:
+            effort, torque = single(single(0.001) * power_single(u, 2.0)), single(torque)
         normal = ((theta + math.pi) % (2 * math.pi)) - math.pi
-        costs = (
-            power(normal, 2.0)
-            + 0.1 * power(thetadot, 2.0)
-            + single(single(0.001) * power_single(u, 2.0))
-        )
-        newthdot = thetadot + (3 * state.g / (2 * 1.0) * sin(theta) + single(3.0 * u)) * 0.05
+        costs = power(normal, 2.0) + 0.1 * power(thetadot, 2.0) + effort
+        newthdot = thetadot + (3 * state.g / (2 * 1.0) * sin(theta) + torque) * 0.05
         newthdot = bound(newthdot, 8.0)
         state.theta = theta + newthdot * 0.05
         state.thetadot = newthdot

@@ -343,7 +343,11 @@ class ExactEngine(CompiledEngine):
     def play(self, actions: Array, first: int, stop: int) -> None:  # type: ignore[override]
         """Step the environments ``first:stop``."""
         self._range = first, stop
-        actions = actions.astype(self._dtype, copy=False)  # the precision that rules assume
+        precise = actions.dtype == np.float64
+        if "precise" in (self._book.state.names or ()):
+            self.states["precise"][first:stop] = precise
+        if not precise:
+            actions = actions.astype(self._dtype, copy=False)
         wide = np.float64 if actions.dtype.kind == "f" else np.int64
         super().play(np.require(actions, wide, ["C", "W"]))
 

@@ -96,12 +96,15 @@ def test_arguments_of_the_original(env_id: str, keywords: dict[str, Any]) -> Non
     check_twin(original(env_id, **keywords), twin(env_id, **keywords), steps=300, num_envs=4)
 
 
-@pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "InvertedPendulum-v5"])
+@pytest.mark.parametrize(
+    "env_id", ["HalfCheetah-v5", "InvertedPendulum-v5", "Pendulum-v1", "MountainCarContinuous-v0"]
+)
 def test_actions_of_double_precision(env_id: str) -> None:
     make = original(env_id)
     mode = AutoresetMode.NEXT_STEP
     envs = twin(env_id)(2, mode), gymnasium.vector.SyncVectorEnv([make] * 2, autoreset_mode=mode)
-    actions = np.random.default_rng(0).uniform(-1, 1, (5, *envs[0].action_space.shape))
+    actions = [*np.random.default_rng(0).uniform(-3, 3, (50, *envs[0].action_space.shape))]
+    actions[::3] = [each.astype(np.float32) for each in actions[::3]]
     results = [[each.reset(seed=3), *map(each.step, actions)] for each in envs]
     assert same_values(*results)
     for each in envs:

@@ -80,8 +80,10 @@ def played(originals: Any, twin: Any, steps: int) -> Iterator[tuple[str, Any, An
             seed = None if rng.random() < 0.5 else int(rng.integers(2**31))
             yield f"reset before step {k}", *reset(seed, mask)
         actions = space.sample()
-        if k % 4 == 3 and actions.dtype.kind == "f":
+        if k % 4 > 1 and actions.dtype.kind == "f":
             actions *= 2  # beyond the bounds, as unclipped policies do
+        if k % 4 > 2 and actions.dtype == np.float32:
+            actions = actions.astype(np.float64) * rng.uniform(0.4, 1.0)
         expected = originals.step(actions)
         yield f"step {k}", expected, twin.step(actions)
         over = expected[2] | expected[3]
