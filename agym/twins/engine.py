@@ -164,14 +164,16 @@ class ArrayEngine:
             shown[rows] = column[rows]
         over = self._over & inside
         if self._mode == SAME_STEP and over.any():
-            ((_, infos),) = self._parts
-            ended = np.flatnonzero(over)
-            running = np.flatnonzero(inside & ~over)
+            *begun, (stepped, infos) = self._parts
+            ids = np.arange(self._num_envs)[stepped]
+            ended, running = ids[over[ids]], ids[~over[ids]]
             write(out.finals, ended, self.family.observe(ended))
-            first, _ = self._range
-            out.final_infos.update(self._joined([(ended, taken(infos, ended - first))]))
+            finals = taken(infos, np.searchsorted(ids, ended))
+            out.final_infos.update(self._joined([(ended, finals)]))
             self._begin(over)
-            self._parts += [(running, taken(infos, running - first))] if len(running) else []
+            self._parts += begun
+            if len(running):
+                self._parts.append((running, taken(infos, np.searchsorted(ids, running))))
         write(out.observations, rows, self.family.observe(rows))
         out.infos.update(self._joined(self._parts))
         return None if self._mode == NEXT_STEP else over

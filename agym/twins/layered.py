@@ -80,7 +80,7 @@ class LayeredEngine:
             if len(ended):
                 self._add_episodes(final_infos if self._mode == SAME_STEP else infos, ended)
                 write(out.finals, rows.ids, rows.observations)
-                begun = ended if self._mode == SAME_STEP else begun
+                begun = np.append(begun, ended) if self._mode == SAME_STEP else begun
         if len(begun):
             observations = rows_of(raw.observations, begun)
             for layer in self.layers:

@@ -246,7 +246,7 @@ class Monitored(Statistics):
         return observations
 
     def reward(self, rows: Stepped) -> Array:
-        before, values = self.returns[rows.ids], rows.rewards
+        before, values = self.returns[rows.ids].copy(), rows.rewards
         super().reward(rows)
         if sys.version_info >= (3, 12):  # `sum` compensates rounding errors, as Neumaier does
             after, larger = self.returns[rows.ids], np.abs(before) >= np.abs(values)

@@ -81,14 +81,17 @@ class Twin(RulesVectorEnv):
             num_envs, self.kind, autoreset_mode, max_episode_steps, copy, render_mode, **parameters
         )
         self.metadata |= {"renders_ids": True, "steps_some": True}
-        check, dtype = self._checked, self.env.action_space.dtype
+        self._check, self._checked = self._checked, self._with_precision
 
-        def checked(actions: Any) -> Array:
-            wide = check(actions)  # originals compute in the precision of an array of actions
-            floats = isinstance(actions, np.ndarray) and actions.dtype.kind == "f"
-            return actions if floats else wide.astype(dtype, copy=False)
-
-        self._checked = checked
+    def _with_precision(self, actions: Any) -> Array:
+        """Check actions, and keep their precision, in which the originals compute."""
+        wide: Array = self._check(actions)
+        given = np.asarray(actions)
+        if given.dtype.kind != "f":
+            return wide
+        if given.itemsize not in (4, 8):
+            raise UsageError(f"actions of {given.dtype}: use float32 or float64")
+        return given.astype(given.dtype.newbyteorder("="), copy=False)
 
     def _read(self) -> Any:
         return SimpleNamespace(

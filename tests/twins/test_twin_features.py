@@ -8,14 +8,17 @@ import signal
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import wrappers
 
 import agym
 from agym.core.hosts.vector.twins import PartialStepError
+from agym.twins import layers
 from agym.twins.registration import twin_class
 from tests.support.equality import same_values
 from tests.twins.needs import needs
@@ -39,6 +42,75 @@ def test_a_snapshot_continues_with_the_same_bits(env_id: str) -> None:
         assert same_values(once, [tuple(envs.step(each)) for each in actions])
         children = envs[1].branch(2) if hasattr(envs[1], "branch") else None
         assert children is None or len(children) == 2
+
+
+def counted(env_id: str) -> Any:
+    return wrappers.RecordEpisodeStatistics(gymnasium.make(env_id, max_episode_steps=3))
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1", "MountainCarContinuous-v0"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_ended_episodes_continue_in_another_mode_as_the_originals(env_id: str, mode: str) -> None:
+    """One of the restored environments is over, and the other ends in the next step."""
+    needs(env_id)
+    results = []
+    for backend in ("serial", "twin"):
+        options: Any = {"backend": backend, "output": "array"}
+        make = [partial(counted, env_id)] * 2
+        with agym.make(make, autoreset="next_step", **options) as envs:
+            envs.reset(seed=3)
+            envs.action_space.seed(4)
+            envs.step(envs.action_space.sample()[:1], env_ids=[0])
+            actions = [envs.action_space.sample() for _ in range(12)]
+            before = [envs.step(each) for each in actions[:2]]
+            assert before[1].truncated.tolist() == [True, False]
+            states = envs.snapshot()
+        with agym.make(make, autoreset=mode, **options) as envs:
+            envs.reset(seed=9)
+            envs.restore(states)
+            results.append([untimed(tuple(envs.step(each))) for each in actions[2:]])
+    assert same_values(*results)
+
+
+def untimed(result: Any) -> Any:
+    """Remove the times of episodes from a result."""
+    for info in result[-1]:
+        for each in (info, info.get("final_info", {})):
+            each.get("episode", {}).pop("t", None)
+    return result
+
+
+def test_steps_of_some_take_actions_of_double_precision() -> None:
+    needs("Pendulum-v1")
+    results = []
+    for backend in ("serial", "twin"):
+        with agym.make("Pendulum-v1", 3, backend=backend, output="array") as envs:
+            envs.reset(seed=0)
+            steps = [envs.step(np.array([[0.3]]), env_ids=[i]) for i in (1, 2, 1)]
+            results.append([tuple(each) for each in steps])
+    assert same_values(*results)
+    with agym.make("Pendulum-v1", 2, backend="twin") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(agym.EnvError, match="use float32 or float64"):
+            envs.step(np.zeros((2, 1), np.float16))
+
+
+def test_the_callers_changes_of_infos_stay_out_of_snapshots() -> None:
+    with agym.make("FrozenLake-v1", 2, backend="twin") as envs:
+        envs.reset(seed=0)
+        envs.step([0, 1]).infos[0]["mine"] = 1
+        assert "mine" not in envs.restore(envs.snapshot()).infos[0]
+
+
+def test_monitors_add_returns_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on, ``sum`` compensates rounding errors."""
+    monkeypatch.setattr(layers, "sys", SimpleNamespace(version_info=(3, 12)))
+    monitor = layers.Monitored(SimpleNamespace(t_start=0.0), 2)
+    rewards, flags = np.array([0.1, 1e16]), np.zeros(2, bool)
+    for ids in (slice(0, 2), np.array([0, 1])) * 2:
+        monitor.reward(layers.Stepped(ids, None, rewards, flags, flags))
+        rewards = np.array([0.1, 1.0])
+    assert monitor.episodes(np.array([0, 1]))["r"].tolist() == [0.4, 1e16 + 3]
 
 
 @pytest.mark.full

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import agym
 from agym.core.protocol.infos.schema import Schema, signature_of
+from agym.core.protocol.infos.vector_infos import split_info
 from tests.support.drivers import Setup, each_mode, everywhere
 from tests.support.envs.scripted_envs import (
     Info,
@@ -22,6 +23,7 @@ from tests.support.envs.scripted_envs import (
     numbers,
     scripts,
 )
+from tests.support.equality import same_values
 
 STEPS = 14
 LENGTH = 4
@@ -167,3 +169,23 @@ RECURSIVE["itself"] = RECURSIVE
 )
 def test_what_fits_no_schema(info: Any) -> None:
     assert signature_of(info) is None
+
+
+@pytest.mark.parametrize("ids", [None, np.array([1, 3])])
+def test_infos_of_a_batch_are_split(ids: Any) -> None:
+    """By masks in arrays or lists; a value without a row for each applies to all."""
+    mask = np.array([True, True, False, False])
+    info = {
+        "all": np.arange(4), "some": np.arange(4.0), "_some": mask,
+        "shape": np.array([84, 84]), "_shape": mask, "name": "A", "_name": [True] * 4,
+        "nested": {"r": np.arange(4), "_r": [False, True, True, False]}, "_nested": mask,
+    }  # fmt: skip
+    shape = np.array([84, 84])
+    expected = [
+        {"all": 0, "some": 0.0, "shape": shape, "name": "A", "nested": {}},
+        {"all": 1, "some": 1.0, "shape": shape, "name": "A", "nested": {"r": 1}},
+        {"all": 2, "name": "A"},
+        {"all": 3, "name": "A"},
+    ]
+    wanted = range(4) if ids is None else ids.tolist()
+    assert same_values(split_info(info, 4, ids), [expected[i] for i in wanted])

@@ -39,12 +39,7 @@ from agym.core.hosts.vector.construction import SeedList, Traits, check_vector, 
 from agym.core.hosts.vector.twins import PartialStepError
 from agym.core.protocol.infos.info_table import FINAL_INFO
 from agym.core.protocol.infos.policy import InfoFilter, InfoPolicy
-from agym.core.protocol.infos.vector_infos import (
-    VectorInfos,
-    split_info,
-    split_some,
-    take_columns,
-)
+from agym.core.protocol.infos.vector_infos import VectorInfos, split_info, take_columns
 from agym.core.protocol.messages import operations as ops
 from agym.core.protocol.messages.completions import Description, Payload
 from agym.core.protocol.messages.failures import Failure
@@ -181,9 +176,12 @@ class VectorEpisodes:
         new_episodes = self._over
         infos, ended = self._step_env(step, rows, self._nobody, 0, self._count)
         self._ended = bool(count_nonzero(ended))
-        if self._ended and self._rule.resets_now:
-            infos = self._reset_now(ended, self._nobody, rows, infos)
-            new_episodes = ended
+        if self._rule.resets_now:
+            if count_nonzero(new_episodes):  # restored environments, which were over
+                self._phases = np.zeros(self._count, np.int8)
+            if self._ended:
+                infos = self._reset_now(ended, self._nobody, rows, infos)
+                new_episodes = new_episodes | ended
         elif self._rule.over == DUE:
             # The phases after flags that are no reset's, where ``DUE`` is 1 and ``RUNNING`` is 0.
             self._phases = (ended > new_episodes).view(np.int8)
@@ -225,16 +223,19 @@ class VectorEpisodes:
             write(self._rows_to_repeat, on_hold, rows.columns, on_hold)
         self._phases[first:stop] = after
 
-    def _batch(self, parts: Sequence[Any] | None) -> Any:
+    def _batch(self, parts: Sequence[Any] | None, first: int, stop: int) -> Any:
         """Return the actions in the VectorEnv's form; copies, if it may keep them.
 
-        ``parts`` are the actions without a fixed size.
+        ``parts`` are the actions without a fixed size of a range of environments.
         """
         layout = self.table.action
         if isinstance(parts, np.ndarray):
             return parts
         if parts and type(parts[0]) is ops.GivenAction:
-            return layout.batch([given.action for given in parts], cast=self.traits.compiled)
+            given = [part.action for part in parts]
+            # Outside of the range, the VectorEnv needs actions of the same form.
+            given = [given[0]] * first + given + [given[0]] * (self._count - stop)
+            return layout.batch(given, cast=self.traits.compiled)
         blocks = [block[self.first : self.stop] for block in self.table.actions]
         if not self.traits.rule_book:
             blocks = [block.copy() for block in blocks]
@@ -260,7 +261,7 @@ class VectorEpisodes:
         vector_form = self.vector_infos and whole and traits.mode is self.autoreset
         vector_form = vector_form and not replaced.any()
         finals_written = traits.rule_book and bool(rows.final) and not vector_form
-        actions = self._batch(step.parts)
+        actions = self._batch(step.parts, first, stop)
         if traits.rule_book:
             try:
                 self._env.play(actions, *(first, stop) if traits.steps_some else ())
@@ -330,7 +331,7 @@ class VectorEpisodes:
         if written and not last:
             return infos
         ids = chosen.tolist()
-        last_infos = split_some(last, chosen, self._count) or [{} for _ in ids]
+        last_infos = split_info(last, self._count, chosen) or [{} for _ in ids]
         finals = dict(zip(ids, last_infos, strict=True))
         if ids and not written:
             if not (isinstance(batch, np.ndarray) and batch.dtype.hasobject):

@@ -74,7 +74,9 @@ class VectorHost(VectorEpisodes):
                         self._payload.values[slot] = values[slot - self.first]
                 self._meter.did(message.name, stop - start, started)
         except self.catch as error:
-            action = self._batch(message.parts) if isinstance(message, Step) else None
+            action = None
+            if isinstance(message, Step):
+                action = self._batch(message.parts, start - self.first, stop - self.first)
             name = "reset" if self._resetting else message.name
             # Other VectorEnvs do not tell which environment failed.
             if message.writes_rows and not self.traits.steps_some:
@@ -100,7 +102,7 @@ class VectorHost(VectorEpisodes):
             return payload
         infos: list[Info] = [{} for _ in self._no_infos]
         for slot, info in payload.infos.items():
-            infos[slot - self.first] = info
+            infos[slot - self.first] = copy_info(info)  # ``_infos`` has it, for snapshots
         if self.table.final and self._ended:
             flags = self.table.planes[plane]
             ended = flags.terminated | flags.truncated

@@ -79,48 +79,46 @@ def take_columns(info: Info, count: int) -> Info | None:
     return columns
 
 
-def split_info(info: Info, count: int) -> list[Info]:
+def split_info(info: Info, count: int, ids: Array | None = None) -> list[Info]:
     """Split the info of a batch into one per environment; return no dicts for an empty info.
 
     Dicts nest. Values without a row per environment apply to all of them.
+
+    Args:
+        info: The info.
+        count: Number of environments in the batch.
+        ids: The environments that are wanted, ``None`` for all.
     """
     if not info:
         return []
-    rows: list[Info] = [{} for _ in range(count)]
+    rows: list[Info] = [{} for _ in range(count if ids is None else len(ids))]
     for key, value, mask in _entries(info):
-        some = rows
-        if mask is not None and np.count_nonzero(mask) < count:
-            ids = np.flatnonzero(mask)
-            some, value = [rows[i] for i in ids.tolist()], _rows_of(value, ids, count)
-        for row, item in zip(some, _values(value, len(some)), strict=True):
+        some, chosen = rows, ids
+        if mask is not None:
+            valid = np.asarray(mask, bool) if ids is None else np.asarray(mask, bool)[ids]
+            if np.count_nonzero(valid) < len(rows):
+                places = np.flatnonzero(valid)
+                some = [rows[k] for k in places.tolist()]
+                chosen = places if ids is None else ids[places]
+        for row, item in zip(some, _values(value, count, chosen), strict=True):
             row[key] = item
     return rows
 
 
-def split_some(info: Info, ids: Array, count: int) -> list[Info]:
-    """Split the info of a batch of ``count`` environments, of which some are wanted."""
-    return split_info(_rows_of(info, ids, count), len(ids))
-
-
-def _rows_of(value: Any, ids: Array, count: int) -> Any:
-    """Return the rows of some environments, where there is a row for each."""
+def _values(value: Any, count: int, ids: Array | None) -> Sequence[Any]:
+    """Return the values of some environments."""
+    number = count if ids is None else len(ids)
     if isinstance(value, dict):
-        return {key: _rows_of(part, ids, count) for key, part in value.items()}
-    return np.asarray(value)[ids] if _has_rows(value, count) else value
-
-
-def _values(value: Any, count: int) -> Sequence[Any]:
-    if isinstance(value, dict):
-        return split_info(value, count) or [{} for _ in range(count)]
+        return split_info(value, count, ids) or [{} for _ in range(number)]
     if not _has_rows(value, count):
-        return [copy_part(value, {}) for _ in range(count)]
-    array = np.asarray(value)
+        return [copy_part(value, {}) for _ in range(number)]
+    array = np.asarray(value) if ids is None else np.asarray(value)[ids]
     if array.dtype == np.bool_ and array.ndim == 1:
         values: list[Any] = array.tolist()
         return values
     if array.dtype.hasobject:
         return [copy_part(item, {}) if type(item) in COPIED else item for item in array]
-    return list(array if array.ndim == 1 else array.copy())
+    return list(array if array.ndim == 1 or ids is not None else array.copy())
 
 
 def _entries(info: Info) -> Iterator[tuple[Any, Any, Any]]:
