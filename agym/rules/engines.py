@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agym.core._system.cpus import core_numbers
+from agym.core._system.cpus import available_cores
 from agym.core.protocol.typing import Array
 from agym.rules.binding import Binder
 from agym.rules.compiling import Kernels, kernels_of
@@ -218,7 +218,7 @@ class ParallelEngine(CompiledEngine):
 
     def __init__(self, book: RuleBook, num_envs: int, *rest: Any) -> None:
         super().__init__(book, num_envs, *rest)
-        shares = max(1, min(len(core_numbers()), num_envs // SHARE))
+        shares = max(1, min(available_cores(), num_envs // SHARE))
         cuts = [num_envs * k // shares for k in range(shares + 1)]
         self._ranges = [*pairwise(cuts)]
         self._start()

@@ -182,8 +182,8 @@ class MountainCar:
 class MountainCarContinuous:
     """``MountainCarContinuous-v0``, which keeps positions and velocities in single precision.
 
-    Before the first step, they are in double precision. In a step, they are in the precision of the
-    action, unless that is clipped, to a number that takes the precision of others.
+    Before the first step, they are in double precision. A step computes in the action's precision.
+    A clipped action becomes a Python float, which adopts the precision of the other operand.
     """
 
     rng, size = GymnasiumRng, 2

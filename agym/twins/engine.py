@@ -55,7 +55,7 @@ class Family(ABC):
 
     @classmethod
     def how(cls, num_envs: int) -> str:
-        """Return how many environments are computed."""
+        """Return a phrase that says how a batch is computed, such as "with arrays"."""
         return "with arrays"
 
     @abstractmethod

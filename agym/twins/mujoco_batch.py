@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch, SimulationError
 
-from agym.core._system.cpus import core_numbers
+from agym.core._system.cpus import available_cores
 from agym.core.protocol.typing import Array
 from agym.twins.engine import Advanced, Columns, Family, Rows
 
@@ -89,7 +89,7 @@ class Mujoco(Family):
     @staticmethod
     def threads(num_envs: int) -> int:
         """Return the number of threads, of which the caller's is one."""
-        return min(len(core_numbers()), num_envs)
+        return min(available_cores(), num_envs)
 
     @classmethod
     def how(cls, num_envs: int) -> str:

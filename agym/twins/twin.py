@@ -111,7 +111,7 @@ class Twin(RulesVectorEnv):
 
     @classmethod
     def how(cls, num_envs: int) -> str:
-        """Return how many environments are computed."""
+        """Return a phrase that says how a batch is computed, such as "with arrays"."""
         how = getattr(cls.family, "how", lambda count: "compiled")
         return str(how(num_envs))
 

@@ -426,7 +426,7 @@ def test_all_cores_have_stopped_when_one_raises(monkeypatch: pytest.MonkeyPatch)
         return 1.0 / (2 - action), False
 
     monkeypatch.setattr("agym.rules.engines.SHARE", 1)
-    monkeypatch.setattr("agym.rules.engines.core_numbers", lambda: [0, 1, 2])
+    monkeypatch.setattr("agym.rules.engines.available_cores", lambda: 3)
     rules = type("Game", (Steps,), {"step": step, "action_space": spaces.Discrete(3)})
     envs = agym.vectorize(rules, 30, engine="parallel")
     envs.reset(seed=0)

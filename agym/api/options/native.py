@@ -177,10 +177,10 @@ def _native_of_factories(factories: Factories) -> Found:
 def kept(envs: list[Any], factories: Factories) -> list[Factory]:
     """Return factories that return environments which were made, and new ones afterwards."""
     pairs = zip(envs, factories, strict=False)
-    return [OneShotFactory(partial(identical, env), factory) for env, factory in pairs]
+    return [OneShotFactory(partial(identity, env), factory) for env, factory in pairs]
 
 
-def identical(env: Any) -> Any:
+def identity(env: Any) -> Any:
     """Return an environment."""
     return env
 

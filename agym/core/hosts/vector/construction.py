@@ -53,7 +53,7 @@ class VectorFactory:
         parameter = self.parameters.get(MODE_KEYWORD)
         # The host repeats the rows of finished environments itself, in any mode, and ALE has no
         # DISABLED. Only agym's rule books leave a finished game, and its random numbers, unchanged.
-        by_host = mode is AutoresetMode.DISABLED and not _is_rule_book(self._creator)
+        by_host = mode is AutoresetMode.DISABLED and not _has_halves(self._creator)
         if parameter is not None and not by_host and mode not in (None, _mode(parameter.default)):
             keywords.setdefault(MODE_KEYWORD, mode)
         copies = self.parameters.get("copy")
@@ -124,21 +124,22 @@ class Traits:
             in Gymnasium), ``"array"`` (an entry per environment that is reset, as in ALE), or
             ``"none"`` if it only accepts an integer.
         renders_ids: ``render`` accepts ``env_ids``, and returns one frame without (EnvPool).
-        compiled: It accepts actions only in the dtype of their space (ALE, EnvPool).
+        exact_dtype: It accepts actions only in the dtype of their space (ALE, EnvPool).
         steps_some: ``play`` takes a range of environments to step.
-        rule_book: It is one of agym's rule books. These step in two halves: ``play(actions)``,
-            which does not keep the actions, and ``show_into(observations, rewards, terminated,
-            truncated, finals, vector_infos)``, which writes the results into the caller's arrays
-            and returns the info. Under DISABLED, a step leaves finished environments unchanged.
+        two_halves: It is one of agym's rule books or twins, which step in two halves:
+            ``play(actions)``, which does not keep the actions, and ``show_into(observations,
+            rewards, terminated, truncated, finals, vector_infos)``, which writes the results into
+            the caller's arrays and returns the info. Under DISABLED, a step leaves finished
+            environments unchanged.
     """
 
     mode: AutoresetMode
     reset_mask: bool = False
     seeds: str = "none"
     renders_ids: bool = False
-    compiled: bool = False
+    exact_dtype: bool = False
     steps_some: bool = False
-    rule_book: bool = False
+    two_halves: bool = False
 
     @classmethod
     def of(cls, env: Any) -> Traits:
@@ -156,7 +157,7 @@ class Traits:
                 f"{type(env).__name__} does not declare its autoreset mode: give it"
                 f" metadata={{{MODE_KEYWORD!r}: gymnasium.vector.AutoresetMode...}}"
             )
-        traits = cls(mode, **_known_of(env), rule_book=env is env.unwrapped and _is_rule_book(env))
+        traits = cls(mode, **_known_of(env), two_halves=env is env.unwrapped and _has_halves(env))
         # Gymnasium's definition of DISABLED requires it.
         return replace(traits, reset_mask=True) if mode is AutoresetMode.DISABLED else traits
 
@@ -202,8 +203,8 @@ class Traits:
 
 # Known traits of other libraries' classes, by the start of their modules' names.
 GYMNASIUM: Final = {"reset_mask": True, "seeds": "list"}
-ALE: Final = {"reset_mask": True, "seeds": "array", "compiled": True}
-ENVPOOL: Final = {"reset_mask": True, "renders_ids": True, "compiled": True}
+ALE: Final = {"reset_mask": True, "seeds": "array", "exact_dtype": True}
+ENVPOOL: Final = {"reset_mask": True, "renders_ids": True, "exact_dtype": True}
 KNOWN: Final[Mapping[str, Mapping[str, Any]]] = {
     "gymnasium.vector.sync_vector_env": GYMNASIUM,
     "gymnasium.vector.async_vector_env": GYMNASIUM,
@@ -227,8 +228,8 @@ def _known_of(env: Any) -> Mapping[str, Any]:
     }
 
 
-def _is_rule_book(program: Any) -> bool:
-    """Return whether a class, or an environment, is one of agym's rule books."""
+def _has_halves(program: Any) -> bool:
+    """Return whether a class, or an environment, is one of agym's rule books or twins."""
     return bool(getattr(program, "same_games", False))
 
 

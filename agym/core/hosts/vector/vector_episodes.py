@@ -65,7 +65,7 @@ class VectorEpisodes:
     """The episodes of the environments of one VectorEnv.
 
     Attributes:
-        factories: The first makes the VectorEnv; there is one per environment.
+        factories: One per environment; only the first is called, and makes the VectorEnv.
         first: Id of the first environment.
         autoreset: Behavior at an episode's end.
         catch: The exceptions of the VectorEnv that do not end the host.
@@ -235,9 +235,9 @@ class VectorEpisodes:
             given = [part.action for part in parts]
             # Outside of the range, the VectorEnv needs actions of the same form.
             given = [given[0]] * first + given + [given[0]] * (self._count - stop)
-            return layout.batch(given, cast=self.traits.compiled)
+            return layout.batch(given, cast=self.traits.exact_dtype)
         blocks = [block[self.first : self.stop] for block in self.table.actions]
-        if not self.traits.rule_book:
+        if not self.traits.two_halves:
             blocks = [block.copy() for block in blocks]
         return layout.join(blocks, list(zip(*parts or (), strict=True)))
 
@@ -254,15 +254,15 @@ class VectorEpisodes:
         while self._injected_faults:
             self._injected_faults.pop().trigger()
         traits = self.traits
-        if traits.mode is AutoresetMode.DISABLED and not traits.rule_book and self._over.any():
+        if traits.mode is AutoresetMode.DISABLED and not traits.two_halves and self._over.any():
             self._reset_env(self._over)
         # Infos stay in vector form if the VectorEnv does everything after an episode's end.
         whole = stop - first == self._count
         vector_form = self.vector_infos and whole and traits.mode is self.autoreset
         vector_form = vector_form and not replaced.any()
-        finals_written = traits.rule_book and bool(rows.final) and not vector_form
+        finals_written = traits.two_halves and bool(rows.final) and not vector_form
         actions = self._batch(step.parts, first, stop)
-        if traits.rule_book:
+        if traits.two_halves:
             try:
                 self._env.play(actions, *(first, stop) if traits.steps_some else ())
             except PartialStepError as error:
