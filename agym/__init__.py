@@ -81,7 +81,10 @@ if TYPE_CHECKING:  # the names that type checkers see
     from agym.watching.live.page import AsyncPage as AsyncPage
     from agym.watching.live.page import Page as Page
     from agym.watching.live.page import watch as watch
-    from agym.watching.tensorboard import TensorBoard as TensorBoard
+    from agym.watching.log import Log as Log
+    from agym.watching.log import log as log
+    from agym.watching.prometheus import Metrics as Metrics
+    from agym.watching.prometheus import metrics as metrics
     from agym.watching.tensorboard import tensorboard as tensorboard
     from agym.watching.trace import Trace as Trace
     from agym.watching.trace import trace as trace
@@ -134,7 +137,9 @@ _NAMES_OF = {
     "agym.rollouts.rollout": "Rollout rollout",
     "agym.rules.vectorize": "register_rules vectorize",
     "agym.watching.live.page": "AsyncPage Page watch",
-    "agym.watching.tensorboard": "TensorBoard tensorboard",
+    "agym.watching.log": "Log log",
+    "agym.watching.prometheus": "Metrics metrics",
+    "agym.watching.tensorboard": "tensorboard",
     "agym.watching.trace": "Trace trace",
     "agym.watching.trace_report": "Overlap overlap",
     "agym.watching.video.recording": "Recording record",

@@ -5,6 +5,8 @@ agym serve CartPole-v1 -n 256
 
 agym serve ALE/Pong-v5 -n 64 --backend process --timeout 30
 
+agym serve CartPole-v1 -n 256 --metrics
+
 agym serve my_envs:Browser-v0 -n 32 --host 0.0.0.0 --port 8000 --token SECRET
 """
 
@@ -61,6 +63,9 @@ def command(
     idle: Annotated[
         float, number("Seconds after which an idle session ends; 0 for never.", min=0)
     ] = 300,
+    metrics: Annotated[
+        bool, flag("--metrics", "Answer Prometheus at /metrics (extra: metrics).")
+    ] = False,
 ) -> None:
     """Serve environments by OpenEnv's protocol, one per session.
 
@@ -72,7 +77,7 @@ def command(
     server = serve(
         env, num_envs, port=port, host=host, token=not no_token if token is None else token,
         limits=ServerLimits(idle_timeout=idle or None), backend=backend, workers=workers,
-        timeout=timeout,
+        timeout=timeout, metrics=metrics,
     )  # fmt: skip
     run(show(server, host))
 

@@ -9,13 +9,32 @@ snapshot, or that lost a result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from agym import Batch, StepResult
+from agym import Batch, Hook, StepResult, Tap
+from agym.core.protocol.arguments import Ids
 from agym.core.protocol.infos.policy import EPISODE
 from agym.core.protocol.typing import Array
+
+
+class Ended(NamedTuple):
+    """An episode that ended.
+
+    Attributes:
+        env_id: Its environment.
+        step: Steps of all environments when it ended.
+        total: Its return.
+        length: Its length.
+        first_step: Steps of all environments when it started.
+    """
+
+    env_id: int
+    step: int
+    total: float
+    length: int
+    first_step: int
 
 
 class Episodes:
@@ -23,16 +42,14 @@ class Episodes:
 
     Attributes:
         steps: Steps so far, without steps that only reset an environment or had no effect.
-        returns: Returns of the episodes that ended since the last :meth:`take`.
-        lengths: Lengths of these episodes.
+        ended: The episodes that ended since the last :meth:`take`.
         last: Return of each environment's latest finished episode, or NaN.
     """
 
     def __init__(self, num_envs: int, autoreset: str, steps: int = 0) -> None:
         """Start to count; episodes that are under way do not count."""
         self.steps = steps
-        self.returns: list[float] = []
-        self.lengths: list[int] = []
+        self.ended: list[Ended] = []
         # A row after an episode's end is not a step: it only resets the environment, or it has no
         # effect until there is a reset. Its reward is 0.
         self._pauses = autoreset != "same_step"
@@ -42,6 +59,7 @@ class Episodes:
         self._counts = np.zeros(num_envs, np.int64)
         # Whether every step of the current episode was seen.
         self._whole = np.zeros(num_envs, bool)
+        self._first_steps = np.full(num_envs, steps)
         self._over: set[int] = set()
         # For each environment: the number of the latest reset, until a later result has been seen,
         # and whether that reset restored a snapshot.
@@ -108,6 +126,7 @@ class Episodes:
             for array in (self._totals, self._counts, self._resets):
                 array[index] = np.where(starts, 0, array[index])
             self._whole[index] = np.where(starts, ~self._restored[index], self._whole[index])
+            self._first_steps[index] = np.where(starts, self.steps, self._first_steps[index])
             if self._over:
                 self._over.difference_update(np.arange(len(self._totals))[index][starts].tolist())
             self._reset_sent = bool(self._resets.any())
@@ -118,13 +137,56 @@ class Episodes:
         # An episode that a fault interrupted does not count.
         if (known or self._whole[i]) and "fault" not in info:
             self.last[i] = reported["r"] if known else self._totals[i]
-            self.returns.append(float(self.last[i]))
-            self.lengths.append(int(reported["l"] if known else self._counts[i]))
-        self._totals[i], self._whole[i] = 0.0, True
+            length = int(reported["l"] if known else self._counts[i])
+            first = int(self._first_steps[i])
+            self.ended.append(Ended(i, self.steps, float(self.last[i]), length, first))
+        self._totals[i], self._whole[i], self._first_steps[i] = 0.0, True, self.steps
         self._counts[i] = 0 if not self._pauses else -1  # the next row is not a step
 
-    def take(self) -> tuple[list[float], list[int]]:
-        """Return the returns and lengths, and clear them."""
-        returns, lengths = self.returns, self.lengths
-        self.returns, self.lengths = [], []
-        return returns, lengths
+    def take(self) -> list[Ended]:
+        """Return the episodes that ended, and forget them."""
+        ended, self.ended = self.ended, []
+        return ended
+
+
+class EpisodesHook(Hook):
+    """Counts the episodes of some environments while it is a hook.
+
+    Attributes:
+        episodes: Their totals.
+    """
+
+    def __init__(self, tap: Tap, ids: Ids | None = None, steps: int = 0) -> None:
+        """Prepare to count the environments ``ids``, by default all."""
+        self._tap = tap
+        self._ids = None if ids is None or len(ids) == tap.num_envs else frozenset(ids)
+        self.episodes = Episodes(tap.num_envs, tap.autoreset, steps)
+
+    def start(self) -> None:
+        """Count from now on."""
+        self._tap.add_hook(self)
+        self.episodes.count_from_start(self._tap.unstepped())
+
+    def on_steps(self) -> None:
+        """Called after steps were counted."""
+
+    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
+        self.episodes.reset(number, ids, restored=restored)
+
+    def after_steps_lost(self, ids: Ids) -> None:
+        self.episodes.lose(ids)
+
+    def after_step(self, number: int | None, ids: Ids, result: StepResult | Batch) -> None:
+        if self._ids is not None and not self._ids.issuperset(ids):
+            rows = [k for k, i in enumerate(ids) if i in self._ids]
+            if not rows:
+                return
+            ids = tuple(ids[k] for k in rows)
+            infos = [result.infos[k] for k in rows]
+            flags = result.terminated[rows], result.truncated[rows]
+            result = StepResult(None, result.rewards[rows], *flags, infos)
+        try:
+            self.episodes.add(number, ids, result)
+        except (RuntimeWarning, FloatingPointError):
+            return  # infinite rewards, and the caller has turned warnings into errors
+        self.on_steps()

@@ -407,7 +407,7 @@ def page() -> None:
                 browser.get(url)
                 # The first episodes to end are the shortest, which looks like learning: wait until
                 # they are no longer among the latest.
-                while browser.execute_script("return latest?.ended ?? 0") < 200 + 2 * count:
+                while browser.execute_script("return latest?.episodes ?? 0") < 200 + 3 * count:
                     time.sleep(1)
                 browser.save_screenshot(str(FOLDER / f"{name}.png"))
             finally:

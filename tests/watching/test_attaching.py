@@ -27,7 +27,7 @@ NAMES: dict[str, tuple[type[Attached], Callable[[Any, Path], Any]]] = {
     "chaos": (agym.Chaos, lambda envs, _: agym.chaos(envs, delay=0.5, delay_seconds=0.0)),
     "record": (agym.Recording, lambda envs, folder: agym.record(envs, folder / "run.mp4")),
     "record a gif": (agym.Recording, lambda envs, folder: agym.record(envs, folder / "run.gif")),
-    "tensorboard": (agym.TensorBoard, lambda envs, _: agym.tensorboard(envs, LOG)),
+    "tensorboard": (agym.Log, lambda envs, _: agym.tensorboard(envs, LOG)),
     "trace": (agym.Trace, lambda envs, folder: agym.trace(envs, folder / "run.json")),
     "watch": (agym.Page, lambda envs, _: agym.watch(envs)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from gymnasium import spaces
 
 import agym
 from agym.watching.live.metrics import Metrics
+from agym.watching.live.series import MAX_POINTS, Series
 from tests.support.backends import FORK
 from tests.support.drivers import SETUPS, each_mode
 from tests.support.patience import deadline
@@ -61,7 +63,7 @@ class Log:
     @property
     def page(self) -> list[float]:
         """The returns that the page draws."""
-        return [each[1] for each in self.metrics.read()["returns"] if each is not None]
+        return [each[1] for each in self.metrics.read()["dots"]]
 
     def check(self, least: int) -> None:
         """Check that there were episodes, and that each was a whole one."""
@@ -76,9 +78,9 @@ def counting(envs: Any) -> Iterator[Log]:
     log = Log()
     with agym.tensorboard(envs, log, every=1):
         log.metrics = Metrics(envs.tap)
-        log.metrics.begin()
+        log.metrics.start()
         yield log
-        log.metrics.end()
+        envs.tap.remove_hook(log.metrics)
 
 
 def staggered(envs: Any) -> None:
@@ -172,24 +174,37 @@ def test_results_that_nobody_got_are_missing(mode: str, action: int, on_fault: A
         log.check(least=3)
 
 
-def test_returns_are_kept_while_nobody_looks() -> None:
+def test_a_page_that_comes_late_has_every_episode_since_it_was_made() -> None:
+    """Each with its environment, and the steps at which it started and ended."""
     with agym.make([Steady] * 2, autoreset="same_step") as envs:
         envs.reset()
+        for _ in range(5):
+            envs.step([0, 0])
         metrics = Metrics(envs.tap)
-        metrics.begin()
-        for _ in range(25):
+        metrics.start()
+        for _ in range(30):
             envs.step([0, 0])
-        metrics.end()
-        before = metrics.read()
-        for _ in range(100):
-            envs.step([0, 0])
-        metrics.begin()
-        assert metrics.read()["returns"] == [*before["returns"], None]
-        assert [row[3] for row in metrics.read()["envs"]] == [LENGTH, LENGTH]
-        for _ in range(25):
-            envs.step([0, 0])
-        metrics.end()
-        after = metrics.read()["returns"]
-    assert before["returns"] == [[20, 10.0]] * 2 + [[40, 10.0]] * 2
-    assert after[4:] == [None, *[[280, 10.0]] * 2, *[[300, 10.0]] * 2]
-    assert np.array_equal(after[:4], before["returns"])
+        numbers = metrics.read()
+        assert [row[3] for row in numbers["envs"]] == [LENGTH, LENGTH]
+    # The episodes that were under way end after 20 steps, and do not count.
+    whole = [(40, 20), (60, 40)]
+    expected = [[end, 10.0, LENGTH, env, start] for end, start in whole for env in (0, 1)]
+    assert numbers["dots"] == expected
+    assert numbers["curve"] == [(each[0], 10.0, LENGTH) for each in expected]
+    assert (numbers["steps"], numbers["mean"], numbers["mean_length"]) == (70, 10.0, LENGTH)
+    header, *rows = metrics.episodes_csv().splitlines()
+    assert header == "step,total,length,env,first_step,seconds"
+    assert [row.rpartition(",")[0] for row in rows] == [
+        ",".join(map(str, each)) for each in expected
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 399, 400, 401, 5000])
+def test_a_curve_has_few_points_and_loses_no_value(count: int) -> None:
+    series = Series(1)
+    for step in range(count):
+        series.add(step, [float(step)])
+    merged = 1 if count < MAX_POINTS else 2 ** math.ceil(math.log2(count / MAX_POINTS) + 1e-9)
+    whole = count // merged
+    assert len(series.points) == whole < MAX_POINTS
+    assert series.points == [(mean, mean) for mean in np.arange(whole) * merged + (merged - 1) / 2]

@@ -39,6 +39,7 @@ from agym.agents.serving.sessions import (
     with_sendable_info,
 )
 from agym.agents.serving.slots import SessionSlot, SessionSlots
+from agym.core._system.extras import require
 
 # A path that needs no token.
 HEALTH = "/health"
@@ -68,6 +69,7 @@ class Endpoints:
         token: str | None,
         host: str,
         metadata: dict[str, Any],
+        registry: Any = None,
     ) -> None:
         """Serve the environments of ``slots``.
 
@@ -77,6 +79,7 @@ class Endpoints:
             token: The token that clients must send, ``None`` for none.
             host: The address at which the server listens, as the caller passed it.
             metadata: The answer to ``/metadata``.
+            registry: Prometheus' registry for ``/metrics``, ``None`` for no such endpoint.
         """
         self.sessions: set[Session] = set()
         self.served = 0
@@ -102,6 +105,7 @@ class Endpoints:
                 Route("/reset", self._reset, methods=["POST"]),
                 Route("/step", self._step, methods=["POST"]),
                 Route(PATH, upgrade_required),
+                *([] if registry is None else [Route("/metrics", self._metrics(registry))]),
             ],
             exception_handlers={
                 ProtocolError: on_protocol_error,
@@ -249,6 +253,25 @@ class Endpoints:
             return await episodes.step(action, native=False)
 
         return await self._use(play)
+
+    def _metrics(self, registry: Any) -> Callable[[Request], Awaitable[Response]]:
+        """Add the server's own metrics, and return the endpoint that answers with all."""
+        client = require("prometheus_client", "metrics")
+        gauges = {
+            "agym_sessions": ("Open sessions.", lambda: len(self.sessions)),
+            "agym_sessions_served": ("Sessions so far.", lambda: self.served),
+            "agym_sessions_refused": ("Sessions and requests refused.", lambda: self.refused),
+        }
+        for name, (about, read) in gauges.items():
+            client.Gauge(name, about, registry=registry).set_function(read)
+
+        async def answer(_: Request) -> Response:
+            text = client.generate_latest(registry)
+            return Response(
+                text, headers={"Connection": "close"}, media_type=client.CONTENT_TYPE_LATEST
+            )
+
+        return answer
 
     async def _body(self, request: Request) -> dict[str, Any]:
         body, limit = b"", self._limits.message_bytes

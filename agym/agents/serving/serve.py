@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from agym import AsyncEnvs, FaultPolicy, make_async
+from agym import metrics as envs_metrics
 from agym.agents.serving.limits import ServerLimits
 from agym.agents.serving.slots import SessionSlots
 from agym.api.options.environments import EnvLike
 from agym.api.options.options import BackendLike, OnFault
+from agym.core._system.extras import require
 from agym.core._system.platform import allow_open_files
 from agym.core.protocol.arguments import check_count
 from agym.core.web.server import WebServer, bind, check_installed
@@ -46,6 +48,7 @@ def serve(
     workers: int | None = None,
     timeout: float | None = None,
     on_fault: OnFault | None = None,
+    metrics: bool = False,
     **env_kwargs: Any,
 ) -> Server:
     """Serve environments to OpenEnv's clients and to :func:`agym.openenv`.
@@ -79,6 +82,8 @@ def serve(
         on_fault: What follows if an environment raises, hangs or loses its worker. By default,
             agym replaces the environment. The server sends an error to its session, and the client
             must then reset; other sessions of its worker continue where they were (``"replay"``).
+        metrics: Whether to answer Prometheus at ``/metrics``, with the metrics of
+            :func:`agym.metrics` and those of the server. Prometheus sends the token as clients do.
         **env_kwargs: For the environment, as in ``gymnasium.make``.
 
     Returns:
@@ -86,6 +91,7 @@ def serve(
 
     Raises:
         UsageError: An argument is invalid.
+        MissingExtraError: Starlette, or with ``metrics`` prometheus_client, is not installed.
     """
     if not isinstance(host, str) or not host:
         raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
@@ -103,8 +109,10 @@ def serve(
         backend=backend, workers=workers, timeout=timeout, on_fault=on_fault, **env_kwargs,
     )  # fmt: skip
     check_installed("serve")
+    if metrics:
+        require("prometheus_client", "metrics")
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
-    return Server(envs, name, (host, port), secret, limits or ServerLimits())
+    return Server(envs, name, (host, port), secret, limits or ServerLimits(), metrics)
 
 
 @dataclass(frozen=True)
@@ -138,13 +146,14 @@ class Server:
 
     def __init__(
         self, envs: AsyncEnvs, name: str, address: tuple[str, int], token: str | None,
-        limits: ServerLimits,
+        limits: ServerLimits, metrics: bool,
     ) -> None:  # fmt: skip
         self.token = token
         self._envs = envs
         self._name = name
         self._address = address
         self._limits = limits
+        self._with_metrics = metrics
         self._stack = AsyncExitStack()
         self._endpoints: Endpoints | None = None
 
@@ -164,10 +173,20 @@ class Server:
             host, port = self._address
             from agym.agents.serving.http import Endpoints
 
+            registry = None
+            if self._with_metrics:
+                registry = require("prometheus_client", "metrics").CollectorRegistry()
+                stack.enter_context(envs_metrics(envs, registry))
+
             listening = bind(host, port)
             stack.callback(listening.close)
             endpoints = Endpoints(
-                slots, self._limits, token=self.token, host=host, metadata=self._metadata()
+                slots,
+                self._limits,
+                token=self.token,
+                host=host,
+                metadata=self._metadata(),
+                registry=registry,
             )
             connections = slots.total + self._limits.connections
             allow_open_files(connections + OTHER_FILES)

@@ -57,6 +57,7 @@ class Hub:
     """All viewers of one page.
 
     Attributes:
+        metrics: Counts episodes while the page is open.
         throttle: Delays the caller's steps; it is a hook only while it delays them.
         camera: Renders the wanted environments.
         arrival: Set while there are viewers.
@@ -66,11 +67,12 @@ class Hub:
     def __init__(
         self, tap: Tap, *, title: str, fps: float, share: float, pictures: bool, legend: str
     ) -> None:
-        """Start without viewers.
+        """Start without viewers; ``metrics`` must be started.
 
         See :class:`Camera` for ``fps`` and ``share``. ``pictures`` is whether the environments
         render pictures. ``legend`` describes the keys; it is empty if keys have no effect.
         """
+        self.metrics = Metrics(tap)
         self.throttle = Throttle(tap.num_envs)
         self.camera = Camera(tap, self._on_frames, fps=fps, share=share)
         self.arrival = asyncio.Event()
@@ -84,13 +86,13 @@ class Hub:
             "legend": legend,
         }
         self._pictures = pictures
-        self._metrics = Metrics(tap)
         # Settings made by code persist; settings of viewers are undone when the last viewer leaves.
         self._speed: float | None = None
         self._paused_by_viewer = False
         self._viewers: set[Viewer] = set()
         self._loop = asyncio.get_running_loop()
         self._frames: FramesById = {}
+        self._frames_step = 0  # steps of all environments when the latest frames were rendered
         self._trouble: str | None = None
         self._closed = False
         self._shown = 0
@@ -119,7 +121,6 @@ class Hub:
             return False
         if not self._viewers:
             self._tap.add_hook(self.camera)
-            self._metrics.begin()
             self._painter = ThreadPoolExecutor(1, thread_name_prefix="agym-painter")
         self._viewers.add(viewer)
         self.arrival.set()
@@ -143,7 +144,6 @@ class Hub:
     def _on_last_left(self) -> None:
         self.arrival.clear()
         self._tap.remove_hook(self.camera)
-        self._metrics.end()
         self.camera.try_again(range(self._tap.num_envs))
         if self._paused_by_viewer:
             self.set_pause(False)
@@ -161,8 +161,9 @@ class Hub:
         for viewer in viewers:
             self.remove(viewer)
         self._tap.remove_hook(self.throttle)
+        self._tap.remove_hook(self.metrics)
         if viewers:
-            steps = str(self._steps())
+            steps = str(self.metrics.step)
             await asyncio.gather(*(viewer.hang_up(1001, steps) for viewer in viewers))
         under_way = [task for task in (self._painting, self._sending) if task is not None]
         if under_way:
@@ -229,10 +230,12 @@ class Hub:
     def _on_frames(self, frames: FramesById, trouble: str | None) -> None:
         """Pass frames from the camera to the page's loop; called in the caller's thread."""
         with suppress(RuntimeError):  # the page's loop is closed
-            self._loop.call_soon_threadsafe(self._receive_frames, frames, trouble)
+            step = self.metrics.step
+            self._loop.call_soon_threadsafe(self._receive_frames, frames, trouble, step)
 
-    def _receive_frames(self, frames: FramesById, trouble: str | None) -> None:
+    def _receive_frames(self, frames: FramesById, trouble: str | None, step: int) -> None:
         self._trouble = trouble or self._trouble
+        self._frames_step = step
         known: set[int] = set()
         for viewer in self._viewers:
             known.update(viewer.view.reach(self._tap.num_envs))
@@ -263,7 +266,7 @@ class Hub:
             try:
                 # During this await, viewers may leave or change their view.
                 picture, cpu_seconds = await self._loop.run_in_executor(
-                    self._painter, _paint, ids, frames
+                    self._painter, _paint, ids, frames, self._frames_step
                 )
             except Exception as error:  # such as a frame that is not a picture
                 self._trouble = str(error)
@@ -292,12 +295,12 @@ class Hub:
         if self._painter is None:
             return
         if self._tap.closed:
-            closed = json.dumps({"type": "closed", "steps": self._steps()})
+            closed = json.dumps({"type": "closed", "steps": self.metrics.step})
             for viewer in self._viewers:
                 viewer.send("closed", closed)
             return
         try:
-            numbers = await self._loop.run_in_executor(self._painter, self._metrics.read)
+            numbers = await self._loop.run_in_executor(self._painter, self.metrics.read)
         except Exception:  # the environments are just being moved or closed
             self._send_controls()
             return
@@ -310,9 +313,6 @@ class Hub:
                 message = {**state, **numbers, "type": "numbers", "first": ids.start, "envs": envs}
                 messages[ids] = json.dumps(message)
             viewer.send("numbers", messages[ids])
-
-    def _steps(self) -> int:
-        return int(self._tap.steps().sum())
 
     def _send_controls(self) -> None:
         message = json.dumps({"type": "controls", **self._controls()})
@@ -327,8 +327,8 @@ class Hub:
         }
 
 
-def _paint(ids: range, frames: FramesById) -> tuple[bytes, float]:
+def _paint(ids: range, frames: FramesById, step: int) -> tuple[bytes, float]:
     """Return the painted picture and the CPU seconds that it took."""
     started = time.thread_time()
-    picture = paint(ids, frames)
+    picture = paint(ids, frames, step)
     return picture, time.thread_time() - started

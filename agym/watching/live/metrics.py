@@ -1,113 +1,158 @@
 """The metrics: the numbers that a page shows next to the pictures.
 
-Most of them come from :meth:`agym.Envs.stats`. Episode returns are counted here, but only while the
-page has viewers.
+Most of them come from :meth:`agym.Envs.stats`. Episodes are counted here, from the moment at which
+the page is made, so that a browser that connects hours later shows the whole curve.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import time
 from collections import deque
-from statistics import median
-from typing import Any
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from agym import Batch, Hook, StepResult, Tap
-from agym.core.protocol.arguments import Ids
+from agym import Tap
 from agym.core.protocol.metrics.gauges import clock
+from agym.errors import UsageError
 from agym.rollouts.batched import BatchedPolicy, open_policies
-from agym.watching.episode_totals import Episodes
+from agym.watching.episode_totals import EpisodesHook
+from agym.watching.live.series import Series
 
-# Number of latest episodes that are drawn and averaged.
-EPISODES = 200
+# Number of latest episodes that are drawn as dots, and of which the means are shown.
+DOTS, MEAN_OF = 200, 100
+
+# Number of latest episodes, and of latest logged rows, that can be downloaded.
+DOWNLOADED = 100_000
+
+# Maximum number of names that a program may log: each is a chart.
+MAX_NAMES = 32
 
 # Seconds in the same step after which a worker is reported as stuck.
 LONG_SECONDS = 1.0
 
 
-class Metrics(Hook):
+class Finished(NamedTuple):
+    """An episode as the page draws it, and as a row of the download.
+
+    Attributes:
+        step: Steps of all environments at its end.
+        total: Its return.
+        length: Its length.
+        env: Its environment.
+        first_step: Steps of all environments at its start.
+        seconds: Time since the page was made, at its end.
+    """
+
+    step: int
+    total: float
+    length: int
+    env: int
+    first_step: int
+    seconds: float
+
+
+class Metrics(EpisodesHook):
     """Metrics of the environments."""
 
     def __init__(self, tap: Tap) -> None:
-        self._tap = tap
-        # The latest episodes: steps of all environments at the end, and return. ``None`` is a gap
-        # in which no episodes were counted.
-        self._returns: deque[tuple[int, float] | None] = deque(maxlen=EPISODES)
-        self._ended = 0
-        self._steps = 0
-        self._episodes = Episodes(tap.num_envs, tap.autoreset)
-        # Time, steps and busy seconds per worker at the last `read`.
+        super().__init__(tap, steps=int(tap.steps().sum()))
+        self._started = time.monotonic()
+        self._finished: deque[Finished] = deque(maxlen=DOWNLOADED)
+        self._latest: deque[Finished] = deque(maxlen=DOTS)
+        self._curve = Series(2)  # return and length
+        self._logged: dict[str, Series] = {}
+        self._rows: deque[tuple[int, str, float]] = deque(maxlen=DOWNLOADED)
+        # Time, steps and busy seconds per worker at the last `read`, and what was read then.
         self._before: tuple[float, int, list[float]] | None = None
         # Time and calls of each batched policy at the last `read`.
         self._policy_calls: WeakKeyDictionary[BatchedPolicy, tuple[float, int]] = (
             WeakKeyDictionary()
         )
 
-    def begin(self) -> None:
-        """Start to count, after a time without viewers."""
-        if self._returns and self._returns[-1] is not None:
-            self._returns.append(None)
-        # A step in progress is counted twice, now and when it ends: at most one per environment.
-        self._steps = max(self._steps, int(self._tap.steps().sum()))
-        last, self._before = self._episodes.last, None
-        self._episodes = Episodes(self._tap.num_envs, self._tap.autoreset)
-        self._episodes.last = last
-        self._tap.add_hook(self)
-        self._episodes.count_from_start(self._tap.unstepped())
+    @property
+    def step(self) -> int:
+        """Steps of all environments, since the page was made without those that reset them."""
+        return self.episodes.steps
 
-    def end(self) -> None:
-        """Stop counting, so that steps are as fast as without a page."""
-        self._tap.remove_hook(self)
+    def on_steps(self) -> None:
+        """Keep the episodes that ended."""
+        if not self.episodes.ended:
+            return
+        seconds = round(time.monotonic() - self._started, 3)
+        for each in self.episodes.take():
+            env, step, total, length, first = each
+            known = Finished(step, total, length, env, first, seconds)
+            self._finished.append(known)
+            self._latest.append(known)
+            if math.isfinite(total):
+                self._curve.add(step, (total, length))
 
-    def after_reset_sent(self, number: int, ids: Ids, *, restored: bool) -> None:
-        self._episodes.reset(number, ids, restored=restored)
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Keep a program's own values, each under a name.
 
-    def after_steps_lost(self, ids: Ids) -> None:
-        self._episodes.lose(ids)
+        Raises:
+            UsageError: A value is not a number, or there are too many names.
+        """
+        numbers = {name: number(name, value) for name, value in values.items()}
+        if len(self._logged.keys() | numbers.keys()) > MAX_NAMES:
+            raise UsageError(f"the page has at most {MAX_NAMES} charts of logged values")
+        for name, value in numbers.items():
+            self._rows.append((self.step, name, value))
+            if math.isfinite(value):
+                known = self._logged.get(name) or Series(1)
+                known.add(self.step, (value,))
+                self._logged = {**self._logged, name: known}
 
-    def after_step(self, number: int | None, ids: Ids, result: StepResult | Batch) -> None:
-        self._steps += len(ids)
-        try:
-            self._episodes.add(number, ids, result)
-        except (RuntimeWarning, FloatingPointError):
-            return  # infinite rewards, and the caller has turned warnings into errors
-        if self._episodes.returns:
-            returns, _ = self._episodes.take()
-            self._ended += len(returns)
-            self._returns.extend((self._steps, value) for value in returns)
+    def episodes_csv(self) -> str:
+        """Return the latest episodes as a table."""
+        return table(Finished._fields, [*self._finished])
+
+    def logged_csv(self) -> str:
+        """Return the latest logged values as a table."""
+        return table(("step", "name", "value"), [*self._rows])
 
     def read(self) -> dict[str, Any]:
         """Return all metrics in types that JSON supports. Callable from any thread.
 
         ``envs`` has ``[steps, episodes, running return, last return, p50, p99, faults]`` for each
-        environment, with times in seconds and ``None`` for unknown values. ``returns`` has
-        ``[steps, return]`` for each of the latest episodes, and ``None`` for a gap.
+        environment, with times in seconds and ``None`` for unknown values. ``dots`` are the latest
+        episodes: ``[step, return, length, env, first step]``. ``curve`` has
+        ``[step, mean return, mean length]`` of all episodes so far.
         """
         stats = self._tap.stats()
         now = time.monotonic()
         steps = sum(env.steps for env in stats.envs)
         busy = [worker.busy * stats.seconds for worker in stats.workers]
         before, self._before = self._before, (now, steps, busy)
-        rate, shares = None, list[float | None]([None] * len(busy))
+        rate = step_seconds = None
+        shares = list[float | None]([None] * len(busy))
         if before is not None and len(before[2]) == len(busy):  # else environments have moved
             seconds = max(1e-9, now - before[0])
             rate = (steps - before[1]) / seconds
+            worked = max(0.0, sum(busy) - sum(before[2]))
+            step_seconds = worked / (steps - before[1]) if steps > before[1] else None
             shares = [share((b - a) / seconds) for a, b in zip(before[2], busy, strict=True)]
-        latest = [*self._returns]  # an atomic copy: the caller's thread may append at any time
-        returns = [each[1] for each in latest if each is not None]
-        times = [env.p50 for env in stats.envs if env.p50 is not None]
-        running = map(finite, self._episodes.totals.tolist())
-        last = map(finite, self._episodes.last.tolist())
+        latest = [*self._latest]  # an atomic copy: the caller's thread may append at any time
+        recent = [each for each in latest[-MEAN_OF:] if math.isfinite(each.total)]
+        running = map(finite, self.episodes.totals.tolist())
+        last = map(finite, self.episodes.last.tolist())
         return {
             "seconds": stats.seconds,
-            "steps": steps,
+            "steps": self.step,
             "rate": rate,
-            "step_seconds": median(times) if times else None,
+            "step_seconds": step_seconds,
             "limit": stats.limit,
-            "ended": self._ended,
-            "mean": finite(sum(returns) / len(returns)) if returns else None,
-            "returns": [each and [each[0], finite(each[1])] for each in latest],
+            "episodes": sum(env.episodes for env in stats.envs),
+            "mean": finite(fmean(each.total for each in recent)) if recent else None,
+            "mean_length": fmean(each.length for each in recent) if recent else None,
+            "dots": [[each.step, finite(each.total), *each[2:5]] for each in latest],
+            "curve": self._curve.points,
+            "logged": {name: series.points for name, series in self._logged.items()},
             "stragglers": list(stats.stragglers),
             "envs": [
                 [env.steps, env.episodes, total, final, env.p50, env.p99, env.faults]
@@ -156,3 +201,24 @@ def finite(value: float) -> float | None:
 def share(value: float) -> float:
     """Clip to 0 and 1, because a worker reports the time of a long step all at once."""
     return min(1.0, max(0.0, value))
+
+
+def number(name: str, value: Any) -> float:
+    """Return a logged value as a float.
+
+    Raises:
+        UsageError: It is not one number.
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"page.log({name}={value!r}) must be a number") from None
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()

@@ -81,6 +81,7 @@ class Page(Attached):
         app = make_app(self._hub, self._token, self._tap.num_envs)
         settings = ServerSettings(message_bytes=MAX_BYTES)
         self._server = WebServer(app, self._listening, settings, extra="watch", log=LOG)
+        self._hub.metrics.start()
 
     @property
     def viewers(self) -> int:
@@ -115,6 +116,22 @@ class Page(Attached):
         if steps is not None:
             check_seconds("steps", steps)
         self._control(lambda: self._hub.set_speed(steps, default=True))
+
+    def log(self, **values: float) -> None:
+        """Draw values of your own, such as losses, over the steps so far; each name is a chart.
+
+        Example:
+            >>> import agym
+            >>> with agym.make("CartPole-v1", 4) as envs, agym.watch(envs) as page:
+            ...     page.log(loss=0.25, entropy=0.69)
+
+        Args:
+            **values: Numbers, or arrays and tensors of one number.
+
+        Raises:
+            UsageError: A value is not a number, or there are more than 32 names.
+        """
+        self._hub.metrics.log(values)
 
     async def _end(self) -> None:
         await self._hub.close()
@@ -212,12 +229,12 @@ class NotAsync(Protocol):
 @overload
 def watch(
     envs: AsyncEnvs, port: int = ..., *, host: str = ..., fps: float = ..., share: float = ...,
-    legend: str = ...,
+    legend: str = ..., title: str | None = ...,
 ) -> AsyncPage: ...  # fmt: skip
 @overload
 def watch(
     envs: NotAsync, port: int = ..., *, host: str = ..., fps: float = ..., share: float = ...,
-    legend: str = ...,
+    legend: str = ..., title: str | None = ...,
 ) -> Page: ...  # fmt: skip
 def watch(
     envs: Any,
@@ -227,6 +244,7 @@ def watch(
     fps: float = 10,
     share: float = 0.05,
     legend: str = "",
+    title: str | None = None,
 ) -> Page:
     """Serve a web page that shows environments while they are stepped.
 
@@ -241,9 +259,9 @@ def watch(
     The page shows rendered pictures and statistics of the environments, and which of them are slow
     or were replaced. Its controls pause, single-step or slow down the environments. A separate
     thread serves the page; for :func:`agym.make_async`, the running event loop (use
-    ``async with``). Only environments in view are rendered, before one of the caller's steps.
-    Without viewers, nothing is rendered, and no episodes are counted. Slow browsers do not delay
-    the environments.
+    ``async with``). Only environments in view are rendered, before one of the caller's steps;
+    without viewers, nothing is rendered. Episodes are counted from the start, so a browser that
+    connects later shows the whole curve. Slow browsers do not delay the environments.
 
     With ``rgb_array_list``, the page consumes the frames that it shows. An open page keeps
     unreferenced environments alive.
@@ -256,6 +274,7 @@ def watch(
         share: Maximum share of the time of this process's cores that rendering may take.
         legend: Text that describes keys. With a legend, the page reports pressed keys: see
             :attr:`Page.keys`.
+        title: Name of the run; by default the id of the environments.
 
     Raises:
         UsageError: The port is in use, the environments already have a page, or an argument is
@@ -269,7 +288,8 @@ def watch(
         raise UsageError(f"port={port} must be at most 65535")
     fps, share = check_positive("fps", fps, MAX_FPS), check_positive("share", share, 1.0)
     spec = getattr(envs, "spec", None)
-    title = "environments" if spec is None else spec.id
+    if title is None:
+        title = "environments" if spec is None else spec.id
     pictures = getattr(envs, "render_mode", None) not in (None, "human")
     if pictures:
         require("PIL.Image", "watch")

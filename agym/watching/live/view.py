@@ -41,12 +41,12 @@ def pages(num_envs: int) -> int:
     return -(-num_envs // TILES)
 
 
-def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
+def paint(ids: range, frames: Mapping[int, Any], step: int) -> bytes:
     """Return a picture as a message to the browser.
 
     Returns:
         The length of the header in four bytes (little-endian), the header in JSON (``ids``,
-        ``columns``, ``width`` and ``height`` of a tile, ``gap``), and a JPEG.
+        ``columns``, ``width`` and ``height`` of a tile, ``gap``, ``step``), and a JPEG.
     """
     tiling = tile([frames.get(i) for i in ids], None, False, None, FITTING)
     header = {
@@ -55,6 +55,7 @@ def paint(ids: range, frames: Mapping[int, Any]) -> bytes:
         "width": tiling.width,
         "height": tiling.height,
         "gap": GAP,
+        "step": step,
     }
     encoded = json.dumps(header).encode()
     stream = io.BytesIO()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,25 @@ def make_app(hub: Hub, token: str, num_envs: int) -> Any:
         given = connection.query_params.get("token", "")
         return secrets.compare_digest(given.encode(), token.encode())
 
-    async def page(request: Any) -> Any:
-        if not has_token(request):
-            return responses.PlainTextResponse(REFUSED, 403, HEADERS)
+    async def page(_: Any) -> Any:
         return responses.HTMLResponse(PAGE.read_text("utf-8"), headers=HEADERS)
+
+    def download(name: str, text: Callable[[], str]) -> Any:
+        headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
+
+        async def send(_: Any) -> Any:
+            content = await asyncio.to_thread(text)
+            return responses.Response(content, headers=headers, media_type="text/csv")
+
+        return route(f"/{name}", send)
+
+    def route(path: str, answer: Any) -> Any:
+        async def guarded(request: Any) -> Any:
+            if not has_token(request):
+                return responses.PlainTextResponse(REFUSED, 403, HEADERS)
+            return await answer(request)
+
+        return routing.Route(path, guarded)
 
     async def live(socket: Any) -> None:
         if not has_token(socket):
@@ -73,7 +89,12 @@ def make_app(hub: Hub, token: str, num_envs: int) -> Any:
         await SocketViewer(hub, socket, num_envs).serve()
 
     return applications.Starlette(
-        routes=[routing.Route("/", page), routing.WebSocketRoute("/live", live)]
+        routes=[
+            route("/", page),
+            download("episodes.csv", hub.metrics.episodes_csv),
+            download("logged.csv", hub.metrics.logged_csv),
+            routing.WebSocketRoute("/live", live),
+        ]
     )
 
 

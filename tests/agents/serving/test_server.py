@@ -292,3 +292,25 @@ def test_the_command_serves_until_it_is_told_to_end(number: int, code: int, tmp_
         assert "agym.openenv(" in rest
         assert 'pip install "openenv>=0.10"' in rest
         assert process.wait(patience(10)) == code
+
+
+async def test_metrics_are_those_of_the_environments_and_of_the_sessions() -> None:
+    pytest.importorskip("prometheus_client", reason="the extra metrics brings it")
+    async with agym.serve("CartPole-v1", 2, metrics=True) as server:
+        async with session(server) as client:
+            await client.reset()
+            await client.step(1)
+            async with httpx2.AsyncClient(trust_env=False) as http:
+                refused = await http.get(f"{server.url}/metrics")
+                assert refused.status_code == 401
+                headers = {"Authorization": f"Bearer {server.token}"}
+                answer = await http.get(f"{server.url}/metrics", headers=headers)
+        assert answer.headers["content-type"].startswith("text/plain; version=")
+        lines = answer.text.splitlines()
+        for line in ("agym_environments 2.0", "agym_sessions 1.0", "agym_sessions_served 1.0"):
+            assert line in lines
+        (steps,) = (line for line in lines if line.startswith("agym_steps_total"))
+        assert float(steps.split()[1]) >= 1
+    async with agym.serve("CartPole-v1", 1) as server, httpx2.AsyncClient(trust_env=False) as http:
+        answer = await http.get(f"{server.url}/metrics", params={"token": server.token})
+        assert answer.status_code == 404

@@ -16,7 +16,7 @@ def attached(envs: agym.Envs, vector: agym.AgymVectorEnv) -> None:
     with agym.trace([envs, vector], "run.json") as trace:
         assert_type(trace, agym.Trace)
     with agym.tensorboard(envs, "runs") as log:
-        assert_type(log, agym.TensorBoard)
+        assert_type(log, agym.Log)
     with agym.chaos(envs[0], error=0.1) as chaos:
         assert_type(chaos, agym.Chaos)
     chaos.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import shutil
 import signal
@@ -175,8 +176,9 @@ def test_watching(api: str, browser: Browser) -> None:
         Select(browser["#fps"]).select_by_visible_text("5")
         until(lambda: hub_of(run.page).camera.fps == 5)
         run.goes_on()
-    until(lambda: browser["#link"].text == f"the run has ended, after {4 * run.rounds:,} steps")
-    assert "closed" in browser["#notice"].text
+    steps = hub_of(run.page).metrics.step
+    assert 3 * run.rounds < steps <= 4 * run.rounds  # those that reset an environment don't count
+    until(lambda: browser["#link"].text == f"The run has ended after {steps:,} steps.")
     assert browser["#age"].text == "the end"
     assert browser["#pause"].get_attribute("class") == ""
 
@@ -375,7 +377,7 @@ def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
         browser.pause(run)
         rectangles = [button.rect for button in buttons]
         for text in ("–", "1,234,567"):
-            for name in ("rate", "mean", "ended", "place"):
+            for name in ("rate", "mean", "steps", "place"):
                 browser.js(f"document.getElementById('{name}').textContent = '{text}'")
             assert [button.rect for button in buttons] == rectangles
         # All in one script: the next numbers undo it.
@@ -385,16 +387,18 @@ def test_what_is_clicked_stays_where_it_is(browser: Browser) -> None:
             "  name => JSON.stringify($(name).getBoundingClientRect())).join();"
             "const aside = document.querySelector('aside'), before = edges();"
             "const envs = latest.envs.map(row => [row[0], 1.2e9, -1.7e308, 1e17, ...row.slice(4)]);"
-            "const at = values => values.map((value, k) => [3e11 + k, value]);"
+            "const at = values => {"
+            "  const dots = values.map((value, k) => [3e11 + k, value, 1e9, 0, 0]);"
+            "  return {dots, curve: dots, logged: {loss: dots}, mean_length: 1e9}; };"
             "for (const values of [[1e17, 1e17 + 16], [-1.7e308, 1.7e308], Array(9).fill(-3e200)])"
-            "  showNumbers({...latest, returns: at(values), envs, ended: 1e9, rate: 1e12,"
+            "  showNumbers({...latest, ...at(values), envs, steps: 1e9, rate: 1e12,"
             "               mean: -1.7e308});"
-            "showNumbers({...latest, returns: at([1e17, 1e17 + 16])});"
+            "showNumbers({...latest, ...at([1e17, 1e17 + 16])});"
             "return [edges() !== before, aside.scrollWidth > aside.clientWidth,"
             "  $('returns').textContent]"
         )
         assert (moved, wide) == (False, False)
-        assert "1.00e17" in labels
+        assert "1e17" in labels
         browser["#pause"].click()
         until(lambda: browser["#pause"].text == "Pause")
         assert [button.rect for button in buttons] == rectangles
@@ -485,47 +489,104 @@ def test_charts_have_gaps_where_nothing_is_known(browser: Browser) -> None:
         points = browser.js(
             "const lengths = name =>"
             "  [...document.querySelectorAll(`#${name} polyline`)].map(one => one.points.length);"
-            "const means = [[9, 1, 1, 1], [9, 1, 1, 1, 1, 1],"
-            "  [9, 1, 1, 1, 1, 1, null, 1, 1, 1, 1, 1]].map(values => {"
-            "    const returns = values.map((value, k) => value && [100 * k, value]);"
-            "    drawCharts({...latest, returns}); return lengths('returns') });"
+            "const means = [4, 5, 6].map(count => {"
+            "    const curve = [...Array(count).keys()].map(k => [100 * k, 1, 1]);"
+            "    drawCharts({...latest, dots: [], curve}); return lengths('returns') });"
             "history.length = 0;"
             "for (const seconds of [1, 1.5, 2, 60, 60.5])"
             "  drawCharts({...latest, seconds, rate: 5, step_seconds: 1});"
             "return [...means, lengths('rates'), lengths('times')]"
         )
-        assert points == [[], [2], [2, 1], [3, 2], [3, 2]]
+        assert points == [[], [1], [2], [3, 2], [3, 2]]
 
 
 @pytest.mark.full
 def test_a_reload_shows_the_same_curve(browser: Browser) -> None:
-    """With a gap where nobody looked, and no return that never was: each is of ten steps."""
+    """Also the episodes that ended while nobody looked, and none that never was."""
     # Slowed down, so that the first ones are still among the latest.
-    with watching(browser, kinds=[Ends], backend="serial", speed=30):
-        until(lambda: browser.js("return latest && latest.returns.length > 8"))
-        before = browser.js("return latest.returns")
-        browser.driver.refresh()
-        lines = "document.querySelectorAll('#returns polyline')"
-        until(lambda: browser.js(f"return {lines}.length > 1"))
-        returns = browser.js("return latest.returns")
-        assert before[-1] in returns[: returns.index(None)]
-        known = [each for each in returns if each]
-        assert {value for _, value in known} == {10.0}
-        assert known == sorted(known)
+    with watching(browser, kinds=[Ends], backend="serial", speed=30) as run:
+        until(lambda: browser.js("return latest && latest.dots.length > 8"))
+        before = browser.js("return latest.dots")
+        browser.driver.get("about:blank")
+        until(lambda: run.page.viewers == 0)
+        rounds = run.rounds
+        until(lambda: run.rounds > rounds + 30)
+        browser.driver.get(run.page.url)
+        until(lambda: browser.js("return latest !== null"))
+        dots = browser.js("return latest.dots")
+        assert dots[: len(before)] == before
+        assert {(total, length) for _, total, length, _, _ in dots} == {(10, 10)}
+        steps = [dot[0] for dot in dots]
+        assert steps == sorted(steps)
+        assert max(b - a for a, b in itertools.pairwise(steps)) <= 44  # an episode of 4, and resets
+
+
+@pytest.mark.full
+def test_a_dot_plays_its_episode(browser: Browser) -> None:
+    with watching(browser, kinds=[Ends], backend="serial", speed=4):
+        seen = (  # of the latest episode
+            "const [end, , , , start] = latest?.dots.at(-1) ?? [];"
+            "return past.filter(({head}) => start <= head.step && head.step <= end).length"
+        )
+        until(lambda: browser.js(seen) > 4)
+        middle = (
+            "const svg = document.getElementById('returns'), box = svg.getBoundingClientRect();"
+            "const mark = svg.marks.filter(each => each.data).at(-1);"
+            "const at = {bubbles: true, clientX: box.left + mark.x, clientY: box.top + mark.y};"
+        )
+        browser.js(middle + "svg.dispatchEvent(new PointerEvent('pointermove', at))")
+        assert re.fullmatch(
+            r"environment \d: return 10, 10 steps; click to play", browser["#tip"].text
+        )
+        env, steps, end, start = browser.js(
+            middle + "svg.dispatchEvent(new MouseEvent('click', at));"
+            "const [end, , , , start] = mark.data;"  # all environments have ended there
+            "return [clip.env, clip.shots.map(shot => shot.head.step), end, start]"
+        )
+        assert steps
+        assert start <= min(steps) < max(steps) <= end
+        until(lambda: "ago" in browser["#age"].text)
+        chosen = browser.js(
+            "return [...document.querySelectorAll('.tile')].map(tile => tile.className)"
+        )
+        assert [k for k, name in enumerate(chosen) if "chosen" in name] == [env]
+        browser["#live"].click()
+        until(lambda: not browser.js("return document.querySelector('.chosen')"))
+
+
+@pytest.mark.full
+def test_logged_values_are_drawn_and_downloaded(browser: Browser, tmp_path: Path) -> None:
+    browser.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    with watching(browser, kinds=[Ends]) as run:
+        for k in range(10):
+            run.page.log(loss=1 / (1 + k), entropy=k)
+        until(lambda: browser.points("#logged svg:nth-of-type(2) polyline"))
+        names = browser.driver.find_elements(By.CSS_SELECTOR, "#logged h2")
+        assert [name.text for name in names] == ["entropy", "loss"]
+        for name, rows in (("episodes", 2), ("logged", 21)):
+            browser.js(f"document.querySelector('a[href^={name}]').click()")
+            path = tmp_path / f"{name}.csv"
+            until(
+                lambda path=path, rows=rows: (
+                    path.exists() and len(path.read_text().splitlines()) >= rows
+                )
+            )
 
 
 @pytest.mark.full
 def test_a_page_without_its_run_says_so(browser: Browser) -> None:
     with watching(browser):
         browser.js("tries = TRIES; socket.close()")
-        until(lambda: "a new run has a new address" in browser["#link"].text)
-        assert re.search(r"has probably ended, after [\d,]+ steps", browser["#link"].text)
+        until(lambda: "A new run has a new address" in browser["#link"].text)
+        assert re.search(r"has probably ended after [\d,]+ steps", browser["#link"].text)
         assert browser["#age"].text == "the end"
         assert not browser["#pause"].is_enabled()
         browser.driver.refresh()
         browser.shows(0, 4)
         assert browser["#pause"].is_enabled()
-    until(lambda: "the run has ended" in browser["#link"].text)
+    until(lambda: "The run has ended" in browser["#link"].text)
     for name in ("#pause", "#step", "#speed", "#fps"):
         assert not browser[name].is_enabled()
 

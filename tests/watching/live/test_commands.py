@@ -38,7 +38,7 @@ def test_play_until_ctrl_c(tmp_path: Path) -> None:
             look.next("picture")  # of how it begins: no key was pressed
             assert look.next("numbers")["steps"] == 0
             look.say("keys", down=["ArrowLeft"])
-            look.next("numbers", lambda numbers: numbers["ended"] > 0)  # it falls to one side
+            look.next("numbers", lambda numbers: numbers["dots"])  # it falls to one side
             look.say("keys", down=[])
         process.send_signal(signal.SIGINT)
         assert process.wait(patience(3)) == 130

@@ -82,7 +82,7 @@ async def test_paused() -> None:
             await asyncio.to_thread(until, partial(is_held, page))
             assert not held.done()
             assert envs.stats().limit == "page"
-            numbers = await asyncio.to_thread(hub_of(page)._metrics.read)
+            numbers = await asyncio.to_thread(hub_of(page).metrics.read)
             assert json.loads(json.dumps(numbers))["limit"] == "page"
             page.resume()
             await held

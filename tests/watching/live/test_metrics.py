@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 
 import agym
 from agym.watching.live.metrics import Metrics
@@ -22,12 +23,19 @@ def test_what_json_cannot_hold_is_left_out() -> None:
 
     with agym.make([Infinite] * 2, backend="serial", autoreset="next_step") as envs:
         score = Metrics(envs.tap)
-        engine_of(envs).hooks.add(score)
+        score.start()
         envs.reset()
         for _ in range(6):
             envs.step([0, 0])
-        (first, *_) = json.loads(json.dumps(score.read(), allow_nan=False))["returns"]
-        assert first[1] is None
+        score.log({"loss": np.float32(0.5), "bound": np.inf})
+        numbers = json.loads(json.dumps(score.read(), allow_nan=False))
+        assert numbers["dots"][0][1] is None
+        assert numbers["curve"] == []
+        assert numbers["logged"] == {"loss": [[score.step, 0.5]]}
+        assert score.logged_csv().splitlines()[1:] == [
+            f"{score.step},loss,0.5",
+            f"{score.step},bound,inf",
+        ]
 
 
 def test_a_worker_that_hangs_is_seen(tmp_path: Any) -> None:
@@ -61,3 +69,13 @@ async def test_batched_policies_are_shown_while_they_are_open() -> None:
     assert (first["name"], first["version"], first["batch"], first["rate"]) == ("act", 1, 1.0, None)
     assert second["rate"] > 0
     json.dumps(second, allow_nan=False)
+
+
+def test_what_a_program_logs_is_checked() -> None:
+    with agym.make("CartPole-v1", 2) as envs:
+        metrics = Metrics(envs.tap)
+        with pytest.raises(agym.UsageError, match=r"page.log\(loss='low'\) must be a number"):
+            metrics.log({"entropy": 1.0, "loss": "low"})
+        with pytest.raises(agym.UsageError, match="at most 32 charts"):
+            metrics.log({f"loss_{k}": 1.0 for k in range(33)})
+        assert metrics.read()["logged"] == {}
