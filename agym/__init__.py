@@ -97,7 +97,7 @@ if TYPE_CHECKING:  # the names that type checkers see
     snapshot_codecs = codecs
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 registration.register_games()
 register_twins()

@@ -1,9 +1,10 @@
-"""The code blocks of the README and of the pages: read by the tests and by ``.ci/run``."""
+"""The README's badges, and the code blocks of all pages: read by the tests and by ``.ci/run``."""
 
 from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ BLOCK = re.compile(
     r"```(?P<language>\w+)\n(?P<code>.*?)```",
     re.DOTALL,
 )
+# The line of badges, below its marker.
+BADGES = re.compile(r"(?<=<!-- badges -->\n).*")
 
 
 class Block(NamedTuple):
@@ -68,12 +71,49 @@ def first() -> str:
     return next(block.code for block in blocks() if block.language == "python")
 
 
+def badges(*, repository: str, documentation: str) -> str:
+    """The line of badges; those that need an address are left out if it is empty."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    static, package = "https://img.shields.io/badge", project["name"]
+    found = [
+        (
+            f"Python {pythons[0]} to {pythons[-1]}",
+            f"{static}/Python-{pythons[0]}%20to%20{pythons[-1]}-blue",
+            "docs/start/installation.md",
+        ),
+        (f"{project['license']} license", f"{static}/license-{project['license']}-blue", "LICENSE"),
+    ]
+    if repository:
+        tests = f"{repository}/actions/workflows/tests.yml"
+        found += [
+            ("Result of the tests", f"{tests}/badge.svg", tests),
+            (
+                "Version on PyPI",
+                f"https://img.shields.io/pypi/v/{package}",
+                f"https://pypi.org/project/{package}/",
+            ),
+        ]
+    if documentation:
+        found.append(("Documentation", f"{static}/documentation-site-blue", documentation))
+    return " ".join(f"[![{says}]({picture})]({link})" for says, picture, link in found)
+
+
+def write_badges() -> str:
+    """Write the badges for the addresses of ``pyproject.toml`` into the README."""
+    addresses = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["agym"]
+    line, readme = badges(**addresses), ROOT / "README.md"
+    readme.write_text(BADGES.sub(line, readme.read_text(), count=1))
+    return f"{line}\n"
+
+
 if __name__ == "__main__":
     what, *rest = sys.argv[1:]
     found = {
         "setup": lambda: commands()[0],
         "tests": lambda: commands()[1],
         "first": first,
+        "badges": write_badges,
         "apart": lambda package, number: apart(package)[int(number)],
     }
     sys.stdout.write(found[what](*rest))  # type: ignore[operator]
