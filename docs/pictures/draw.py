@@ -342,6 +342,81 @@ def speed(
 
 
 @app.command()
+def twins() -> None:
+    """Twins next to EnvPool and SyncVectorEnv: a chart of the README's table, for the home page."""
+    table = (FOLDER.parents[1] / "README.md").read_text().partition("`agym.make_vec` |\n")[2]
+    rows: list[tuple[str, list[str]]] = []
+    for line in table.partition("\n\n")[0].splitlines()[1:]:
+        names, *columns = (
+            cell.replace("*", "").split(" · ") for cell in line.strip("| ").split("|")
+        )
+        for k, name in enumerate(names):  # "× 1024" continues "CartPole × 64"
+            kind, _, count = name.strip().rpartition("×")
+            kind = kind.strip() or rows[-1][0].partition(" ")[0]
+            rows.append((f"{kind} × {count.strip()}", [column[k].strip() for column in columns]))
+    parts = []
+    y = 44
+    for name, (sync, _, envpool, agym_rate) in rows:
+        parts.append(_text(136, y + 22, name, "end"))
+        for rate, colour in ((sync, "quiet"), (envpool, "mid"), (agym_rate, "accent")):
+            if rate == "–":
+                parts.append(_text(146, y + 4, "not in EnvPool", colour="muted", size=11))
+            else:
+                value = 1000 * float(rate.replace(",", ""))
+                width = 272 * np.log10(value / 1000) / np.log10(12_500)
+                parts.append(_bar(146, y - 6, width, colour))
+                parts.append(_text(152 + width, y + 4, _short(value), bold=colour == "accent"))
+            y += 15
+        y += 15
+    x = 146
+    for label, colour in (("SyncVectorEnv", "quiet"), ("EnvPool", "mid"), ("agym", "accent")):
+        parts += [_bar(x, 8, 12, colour), _text(x + 18, 18, label)]
+        x += 36 + 8 * len(label)
+    parts.append(
+        _text(146, y + 8, "steps per second, on a logarithmic scale", colour="muted", size=11)
+    )
+    label = "Steps per second of SyncVectorEnv, EnvPool and agym's twins, in six groups of bars."
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 520 {y + 18}" role="img" '
+        f'aria-label="{label}" class="chart" font-family="system-ui, sans-serif">'
+    )
+    path = FOLDER / "twins.svg"
+    path.write_text("\n  ".join([head, *parts]) + "\n</svg>\n")
+    print(path)
+
+
+# The colours are the site's, in light and in dark mode; the second ones are for a viewer of files.
+COLOURS = {
+    "ink": f"var(--color-foreground-primary, {INK})",
+    "muted": "var(--color-foreground-muted, #6b6f76)",
+    "quiet": f"var(--chart-quiet, {QUIET})",
+    "mid": "var(--chart-mid, #7d8597)",
+    "accent": f"var(--color-brand-primary, {ACCENT})",
+}
+
+
+def _bar(x: float, y: float, width: float, colour: str) -> str:
+    style = f"fill: {COLOURS[colour]}"
+    return f'<rect x="{x}" y="{y}" width="{width:.1f}" height="12" rx="2" style="{style}"/>'
+
+
+def _text(
+    x: float, y: float, text: str, anchor: str = "start", *, colour: str = "ink",
+    size: int = 13, bold: bool = False,
+) -> str:  # fmt: skip
+    weight = ' font-weight="600"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" font-size="{size}"{weight} '
+        f'style="fill: {COLOURS[colour]}">{text}</text>'
+    )
+
+
+def _short(value: float) -> str:
+    """Write 1,760,000 as "1.76 million"."""
+    return f"{value / 1e6:.3g} million" if value >= 1e6 else f"{value:,.0f}"
+
+
+@app.command()
 def curves(
     name: Annotated[str, typer.Argument(help="Name of the picture, such as ppo_cartpole.png.")],
     runs: Annotated[list[Path], typer.Argument(help="Folders that TensorBoard reads.")],
