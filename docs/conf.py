@@ -43,7 +43,7 @@ html_title = f"agym {release}"
 html_short_title = "agym"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
-pygments_dark_style = "github-dark"
+pygments_dark_style = "one-dark"
 html_favicon = "_static/favicon.svg"
 html_baseurl = ADDRESSES.get("documentation", "")
 html_context = {"repository": REPOSITORY}
@@ -191,6 +191,15 @@ def shorten(app: Any, kind: Any, name: Any, each: Any, options: Any, *parts: str
     return parts
 
 
+def write_index(app: Any, page: str, source: list[str]) -> None:
+    """Turn ``<!-- index: some, words -->`` into entries of the index; "!" ranks them first."""
+
+    def directive(found: re.Match[str]) -> str:
+        return "```{index} " + ", ".join(f"! {word}" for word in found[1].split(", ")) + "\n```"
+
+    source[0] = re.sub(r"<!-- index: (.*?) -->", directive, source[0])
+
+
 def analyze_without_overloads(self: ModuleAnalyzer) -> None:
     """Forget overloads, which are for type checkers: each function is shown with one signature."""
     analyze(self)
@@ -204,4 +213,5 @@ ModuleAnalyzer.analyze = analyze_without_overloads  # type: ignore[method-assign
 def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("builder-inited", write_commands)
+    app.connect("source-read", write_index)
     app.connect("autodoc-process-signature", shorten)
