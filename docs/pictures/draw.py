@@ -115,6 +115,22 @@ def learning(
 
 
 @app.command()
+def games(seed: Annotated[int, typer.Option(help="Seed of the games.")] = 1) -> None:
+    """Thirty-two games of Breakout after 200 random steps: one rule book, compiled."""
+    from PIL import Image  # an extra
+
+    envs = agym.vectorize("agym.envs.games.breakout:Breakout", 32, render_mode="rgb_array")
+    envs.action_space.seed(seed)
+    envs.reset(seed=seed)
+    for _ in range(200):
+        envs.step(envs.action_space.sample())
+    frames = envs.render()
+    path = FOLDER / "games.png"
+    Image.fromarray(agym.mosaic(frames, 8, size=(1216, 640))).quantize(16).save(path)
+    print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+@app.command()
 def healed() -> None:
     """A worker is killed in the middle of a run, and replaced."""
     with tempfile.TemporaryDirectory() as folder:
