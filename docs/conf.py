@@ -43,7 +43,7 @@ html_title = f"agym {release}"
 html_short_title = "agym"
 html_static_path = ["_static"]
 html_css_files = ["style.css"]
-pygments_dark_style = "one-dark"
+pygments_dark_style = "github-dark"
 html_favicon = "_static/favicon.svg"
 html_baseurl = ADDRESSES.get("documentation", "")
 html_context = {"repository": REPOSITORY}
@@ -57,6 +57,7 @@ html_theme_options = {
         "color-api-name": "#0b7a75",
         "color-api-pre-name": "#6b6f76",
         "color-highlight-on-target": "#e3f3f1",
+        "code-back": "#f3f5f6",
         "chart-quiet": "#b9bdc6",
         "chart-mid": "#7d8597",
     },
@@ -67,6 +68,7 @@ html_theme_options = {
         "color-api-name": "#4fd1c5",
         "color-api-pre-name": "#81868d",
         "color-highlight-on-target": "#12302e",
+        "code-back": "#1c1f22",
         "chart-quiet": "#5b6069",
         "chart-mid": "#8d94a3",
     },
@@ -200,6 +202,13 @@ def write_index(app: Any, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"<!-- index: (.*?) -->", directive, source[0])
 
 
+def add_icon(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Name an icon for browsers that can't show the SVG file."""
+    path = context["pathto"]("_static/favicon.png", resource=True)
+    link = f'<link rel="icon" type="image/png" sizes="48x48" href="{path}">'
+    context["metatags"] = context.get("metatags", "") + link
+
+
 def analyze_without_overloads(self: ModuleAnalyzer) -> None:
     """Forget overloads, which are for type checkers: each function is shown with one signature."""
     analyze(self)
@@ -214,4 +223,5 @@ def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("builder-inited", write_commands)
     app.connect("source-read", write_index)
+    app.connect("html-page-context", add_icon)
     app.connect("autodoc-process-signature", shorten)
