@@ -102,7 +102,7 @@ autodoc_type_aliases = {
 # Libraries that documented classes use or derive from, and that the extra ``docs`` does not bring.
 autodoc_mock_imports = [
     "aiohttp", "gem", "httpx", "hypothesis", "pytest", "skyrl_gym", "stable_baselines3",
-    "textarena", "trl", "verifiers",
+    "starlette", "textarena", "trl", "verifiers",
 ]  # fmt: skip
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
