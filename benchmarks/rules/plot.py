@@ -10,6 +10,7 @@ from benchmarks.reports.results import Report
 from benchmarks.reports.tables import machine_line
 
 MARKERS = "xv.osD^"
+COLOURS = "#b9bdc6", "#8d94a3", "#7cc4bf", "#c9a227", "#0b7a75"  # of save_twins_plot's systems
 
 
 def save_pong_plot(report: Report, path: Path) -> None:
@@ -57,14 +58,15 @@ def save_twins_plot(report: Report, path: Path, names: Sequence[str]) -> None:
         rows = [(i, work.row(name)) for i, work in enumerate(report.workloads)]
         bars = [(i, row.rate) for i, row in rows if row is not None]
         places = [i + (k - (len(names) - 1) / 2) * width for i, _ in bars]
-        panel.bar(places, [rate for _, rate in bars], width, label=name)
-    works = [f"{w.env_id.rpartition('-')[0]}\n×{w.num_envs}" for w in report.workloads]
-    panel.set_xticks(range(len(works)), works, fontsize=6.5)
+        colour = COLOURS[k % len(COLOURS)]
+        panel.bar(places, [rate for _, rate in bars], width, color=colour, label=name)
+    works = [f"{w.env_id.rpartition('-')[0]} ×{w.num_envs}" for w in report.workloads]
+    panel.set_xticks(range(len(works)), works, rotation=25, ha="right", fontsize=8)
     panel.set_yscale("log")
     panel.set_ylabel("environment steps per second")
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(fontsize=8, ncols=len(names), loc="upper left")
+    panel.legend(frameon=False, ncols=len(names), loc="lower center", bbox_to_anchor=(0.5, 1))
     figure.supxlabel(machine_line(report.machine), fontsize=6, wrap=True)
     figure.savefig(path, format="png", dpi=150)

@@ -115,6 +115,22 @@ def learning(
 
 
 @app.command()
+def games(seed: Annotated[int, typer.Option(help="Seed of the games.")] = 1) -> None:
+    """Thirty-two games of Breakout after 200 random steps: one rule book, compiled."""
+    from PIL import Image  # an extra
+
+    envs = agym.vectorize("agym.envs.games.breakout:Breakout", 32, render_mode="rgb_array")
+    envs.action_space.seed(seed)
+    envs.reset(seed=seed)
+    for _ in range(200):
+        envs.step(envs.action_space.sample())
+    frames = envs.render()
+    path = FOLDER / "games.png"
+    Image.fromarray(agym.mosaic(frames, 8, size=(1216, 640))).quantize(16).save(path)
+    print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+@app.command()
 def healed() -> None:
     """A worker is killed in the middle of a run, and replaced."""
     with tempfile.TemporaryDirectory() as folder:
@@ -339,6 +355,81 @@ def speed(
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.13), fontsize=9)
     save(figure, "speed.png")
+
+
+@app.command()
+def twins() -> None:
+    """Twins next to EnvPool and SyncVectorEnv: a chart of the README's table, for the home page."""
+    table = (FOLDER.parents[1] / "README.md").read_text().partition("`agym.make_vec` |\n")[2]
+    rows: list[tuple[str, list[str]]] = []
+    for line in table.partition("\n\n")[0].splitlines()[1:]:
+        names, *columns = (
+            cell.replace("*", "").split(" · ") for cell in line.strip("| ").split("|")
+        )
+        for k, name in enumerate(names):  # "× 1024" continues "CartPole × 64"
+            kind, _, count = name.strip().rpartition("×")
+            kind = kind.strip() or rows[-1][0].partition(" ")[0]
+            rows.append((f"{kind} × {count.strip()}", [column[k].strip() for column in columns]))
+    parts = []
+    y = 44
+    for name, (sync, _, envpool, agym_rate) in rows:
+        parts.append(_text(136, y + 22, name, "end"))
+        for rate, colour in ((sync, "quiet"), (envpool, "mid"), (agym_rate, "accent")):
+            if rate == "–":
+                parts.append(_text(146, y + 4, "not in EnvPool", colour="muted", size=11))
+            else:
+                value = 1000 * float(rate.replace(",", ""))
+                width = 272 * np.log10(value / 1000) / np.log10(12_500)
+                parts.append(_bar(146, y - 6, width, colour))
+                parts.append(_text(152 + width, y + 4, _short(value), bold=colour == "accent"))
+            y += 15
+        y += 15
+    x = 146
+    for label, colour in (("SyncVectorEnv", "quiet"), ("EnvPool", "mid"), ("agym", "accent")):
+        parts += [_bar(x, 8, 12, colour), _text(x + 18, 18, label)]
+        x += 36 + 8 * len(label)
+    parts.append(
+        _text(146, y + 8, "steps per second, on a logarithmic scale", colour="muted", size=11)
+    )
+    label = "Steps per second of SyncVectorEnv, EnvPool and agym's twins, in six groups of bars."
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 520 {y + 18}" role="img" '
+        f'aria-label="{label}" class="chart" font-family="system-ui, sans-serif">'
+    )
+    path = FOLDER / "twins.svg"
+    path.write_text("\n  ".join([head, *parts]) + "\n</svg>\n")
+    print(path)
+
+
+# The colours are the site's, in light and in dark mode; the second ones are for a viewer of files.
+COLOURS = {
+    "ink": f"var(--color-foreground-primary, {INK})",
+    "muted": "var(--color-foreground-muted, #6b6f76)",
+    "quiet": f"var(--chart-quiet, {QUIET})",
+    "mid": "var(--chart-mid, #7d8597)",
+    "accent": f"var(--color-brand-primary, {ACCENT})",
+}
+
+
+def _bar(x: float, y: float, width: float, colour: str) -> str:
+    style = f"fill: {COLOURS[colour]}"
+    return f'<rect x="{x}" y="{y}" width="{width:.1f}" height="12" rx="2" style="{style}"/>'
+
+
+def _text(
+    x: float, y: float, text: str, anchor: str = "start", *, colour: str = "ink",
+    size: int = 13, bold: bool = False,
+) -> str:  # fmt: skip
+    weight = ' font-weight="600"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" font-size="{size}"{weight} '
+        f'style="fill: {COLOURS[colour]}">{text}</text>'
+    )
+
+
+def _short(value: float) -> str:
+    """Write 1,760,000 as "1.76 million"."""
+    return f"{value / 1e6:.3g} million" if value >= 1e6 else f"{value:,.0f}"
 
 
 @app.command()

@@ -24,7 +24,7 @@ class Owner(Protocol):
         """Close descriptors in a forked child, without sending anything.
 
         Only the forking thread exists in the child. Another thread of the parent may have held any
-        lock, which then stays locked for ever, so implementations must not acquire locks. Owners
+        lock, which then stays locked forever, so implementations must not acquire locks. Owners
         are abandoned in no particular order.
         """
 

@@ -170,7 +170,7 @@ class Outbox:
         self._bell.clear()
 
     def abandon(self) -> None:
-        """Close the sockets in a forked child, without the lock, which may be locked for ever."""
+        """Close the sockets in a forked child, without the lock, which may be locked forever."""
         self._bell.close()
 
     def close(self) -> None:

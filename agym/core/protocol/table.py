@@ -2,9 +2,9 @@
 
 It is a struct of arrays: one array per leaf, one row per environment. The results of a step exist
 once per *plane*. Batches of all environments alternate between the first two planes, so the arrays
-of a batch stay unchanged until the next but one. Operations on some environments write to one of
-the next three planes: an environment may need its latest row and an unreceived row, and the third
-is free::
+of a batch stay unchanged until the batch after the next one. Operations on some environments write
+to one of the next three planes: an environment may need its latest row and an unreceived row, and
+the third is free::
 
     actions          [leaf][n, ...]                     engine writes, host reads
     planes[0:2]   observations [leaf][n, ...]   rewards [n]   terminated [n]   truncated [n]
