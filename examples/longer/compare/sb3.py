@@ -1,6 +1,6 @@
 """Stable-Baselines3's PPO learns CartPole with agym, compared with SB3's two ``VecEnv`` classes.
 
-python examples/sb3_ppo.py
+python examples/longer/compare/sb3.py
 
 ``agym.sb3.make_vec_env`` has SB3's arguments. It puts several environments into each worker, while
 ``SubprocVecEnv`` starts a process per environment. For steps as cheap as CartPole's, a plain loop
