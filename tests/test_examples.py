@@ -1,4 +1,4 @@
-"""Every example runs, and ends in a sentence where its result is not reached."""
+"""Every example runs, prints what its page shows, and ends in a sentence where it fails."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,15 @@ import pytest
 from tests.support.patience import patience
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+PAGE = (EXAMPLES.parent / "docs/start/examples.md").read_text()
 
-# Runs that are short but whole; an example that is not here is a failure.
+# The commands on the page, and their output there.
+SHOWN = dict(re.findall(r"^```text\n\$ python examples/(.*)\n((?:.*\n)*?)```", PAGE, re.MULTILINE))
+
+# Their output is the same in every run; that of the others has times.
+EXACT = {"quickstart.py", "own_env.py", "crashes.py"}
+
+# Runs that are short but whole; an example that is neither here nor on the page is a failure.
 RUNS = [
     "longer/dqn_pong.py --frames 400 --points 1",
     "longer/dqn_pong.py --variant wrappers-parallel --skill 0 --target 6",
@@ -22,15 +30,11 @@ RUNS = [
     "longer/branching/go_explore.py --steps 2000 --num-envs 4 --workers 2 --picture go.png",
     "longer/branching/mcts.py --moves 8 --simulations 4 --depth 10 --games 1 --picture tree.png",
     "longer/branching/mcts.py --env-id agym/CartPole-v1 --simulations 2 --moves 20 --depth 4",
-    "quickstart.py",
     "ppo.py --total-timesteps 2000 --num-steps 32",
     "ppo.py --total-timesteps 2000 --num-steps 32 --groups 2 --backend process --workers 2",
-    "own_game.py --num-envs 1000",
     "ppo.py --env-id agym/CartPole-v1 --backend vector --total-timesteps 2000 --num-steps 32",
     "ppo.py --env-id sync:CartPole-v1 --backend vector --total-timesteps 2000 --num-steps 32",
     "ppo_atari.py --total-timesteps 64 --num-steps 8 --num-envs 4 --groups 2 --workers 2",
-    "async_training.py --target 60 --compare 3 --backend process",
-    "async_training.py --target 60 --compare 3 --backend thread",
     "longer/compare/render_wall.py --num-envs 6 --episodes 2 --workers 2 --video-steps 10",
     "longer/ray_cluster/cluster.py --num-envs 64 --steps 50 --workers 2 --address local",
     "longer/compare/sb3.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
@@ -39,8 +43,6 @@ RUNS = [
     "longer/openenv_agents.py --sessions 8 --episodes 2",
     "longer/tool_agents.py --num-envs 40 --rounds 3",
     "longer/train_tool_agent.py --batches 4 --groups 2 --group-size 4 --picture curve.png",
-    "twins.py --num-envs 8 --steps 50",
-    "watch_training.py --target 60",
 ]
 
 # So little that nothing is learned or won, or that cannot work; and the sentence that says so.
@@ -77,8 +79,6 @@ SMALL = {
     "ppo.py --num-envs 1 --num-steps 2": "a minibatch needs two steps",
     "ppo.py --env-id Pendulum-v1": "no discrete actions",
     "ppo_atari.py --groups 0": "must be at least 1",
-    "async_training.py --num-envs 2 --updates 1 --compare 1": "needs more --updates",
-    "async_training.py --num-envs 1 --updates 0 --compare 0": "needs more --updates",
     "longer/compare/render_wall.py --num-envs 1 --episodes 1 --video-steps 1": "",
     "longer/compare/render_wall.py --num-envs 1 --episodes 1 --video-steps 0": "must be at least 1",
     "longer/ray_cluster/cluster.py --num-envs 1 --steps 1 --workers 1 --address local": "",
@@ -95,7 +95,7 @@ SMALL = {
     "longer/train_tool_agent.py --picture nowhere/curve.png": "cannot be written",
     "twins.py --num-envs 1": "must be at least 2",
     "twins.py --env-id agym/CartPole-v1 --num-envs 2": "has no twin here",
-    "watch_training.py --num-envs 2 --updates 1": "needs more --updates",
+    "watch_training.py --steps 3": "must be at least 4",
 }
 
 # Packages that an example imports, and the extra that brings each.
@@ -114,6 +114,7 @@ NEEDS = {
     "ppo.py": PPO,
     "ppo_atari.py": PPO | ATARI | {"cv2": "examples"},
     "longer/compare/render_wall.py": {"pygame": "render", "av": "video"},
+    "sb3_ppo.py": {"stable_baselines3": "sb3"},
     "longer/compare/sb3.py": {"stable_baselines3": "sb3"},
     "longer/tool_agents.py": AIOHTTP,
     "longer/train_tool_agent.py": TORCH | MATPLOTLIB,
@@ -142,7 +143,28 @@ def run(command: str, folder: Path, sentence: str = "") -> str:
 
 def test_every_example_is_run() -> None:
     found = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")}
-    assert found == {command.split()[0] for command in RUNS}
+    assert found == {command.split()[0] for command in (*RUNS, *SHOWN)}
+
+
+def test_the_page_shows_every_short_example() -> None:
+    included = re.findall(r"\{literalinclude\} \.\./\.\./examples/(\S+)", PAGE)
+    assert included == [command.split()[0] for command in SHOWN]
+    assert {*included, "ppo_atari.py"} == {path.name for path in EXAMPLES.glob("*.py")}
+
+
+def shape(output: str) -> list[str]:
+    """The lines without what differs from run to run: addresses, numbers, and equal lines."""
+    output = re.sub(r"\d[\d,.]*", "N", re.sub(r"http://\S+", "URL", output))
+    return [line for line, _ in groupby(" ".join(line.split()) for line in output.splitlines())]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("command", SHOWN)
+def test_the_page_shows_what_an_example_prints(command: str, tmp_path: Path) -> None:
+    output = run(command, tmp_path)
+    assert shape(output) == shape(SHOWN[command])
+    if command in EXACT:
+        assert output == SHOWN[command]
 
 
 @pytest.mark.once
