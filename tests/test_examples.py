@@ -1,4 +1,4 @@
-"""Every example runs, and ends in a sentence where its result is not reached."""
+"""Every example runs, prints what its page shows, and ends in a sentence where it fails."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -13,59 +14,60 @@ import pytest
 from tests.support.patience import patience
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+PAGE = (EXAMPLES.parent / "docs/start/examples.md").read_text()
 
-# Runs that are short but whole; an example that is not here is a failure.
+# The commands on the page, and their output there.
+SHOWN = dict(re.findall(r"^```text\n\$ python examples/(.*)\n((?:.*\n)*?)```", PAGE, re.MULTILINE))
+
+# Their output is the same in every run; that of the others has times.
+EXACT = {"quickstart.py", "own_env.py", "crashes.py"}
+
+# Runs that are short but whole; an example that is neither here nor on the page is a failure.
 RUNS = [
-    "dqn_pong.py --frames 400 --points 1",
-    "dqn_pong.py --variant wrappers-parallel --skill 0 --target 6",
-    "branching/best_of_n.py --tasks 4 --n 1 4 --picture best.png",
-    "branching/go_explore.py --steps 2000 --num-envs 4 --workers 2 --picture go.png",
-    "branching/mcts.py --moves 8 --simulations 4 --depth 10 --games 1 --picture tree.png",
-    "branching/mcts.py --env-id agym/CartPole-v1 --simulations 2 --moves 20 --depth 4 --games 1",
-    "quickstart.py",
+    "longer/dqn_pong.py --frames 400 --points 1",
+    "longer/dqn_pong.py --variant wrappers-parallel --skill 0 --target 6",
+    "longer/branching/best_of_n.py --tasks 4 --n 1 4 --picture best.png",
+    "longer/branching/go_explore.py --steps 2000 --num-envs 4 --workers 2 --picture go.png",
+    "longer/branching/mcts.py --moves 8 --simulations 4 --depth 10 --games 1 --picture tree.png",
+    "longer/branching/mcts.py --env-id agym/CartPole-v1 --simulations 2 --moves 20 --depth 4",
     "ppo.py --total-timesteps 2000 --num-steps 32",
     "ppo.py --total-timesteps 2000 --num-steps 32 --groups 2 --backend process --workers 2",
-    "own_game.py --num-envs 1000",
     "ppo.py --env-id agym/CartPole-v1 --backend vector --total-timesteps 2000 --num-steps 32",
     "ppo.py --env-id sync:CartPole-v1 --backend vector --total-timesteps 2000 --num-steps 32",
     "ppo_atari.py --total-timesteps 64 --num-steps 8 --num-envs 4 --groups 2 --workers 2",
-    "async_training.py --target 60 --compare 3 --backend process",
-    "async_training.py --target 60 --compare 3 --backend thread",
-    "compare/render_wall.py --num-envs 6 --episodes 2 --workers 2 --video-steps 10",
-    "ray_cluster/cluster.py --num-envs 64 --steps 50 --workers 2 --address local",
-    "sb3_ppo.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
-    "compare/stragglers.py --seconds 0.5",
-    "compare/subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
-    "openenv_agents.py --sessions 8 --episodes 2",
-    "tool_agents.py --num-envs 40 --rounds 3",
-    "train_tool_agent.py --batches 4 --groups 2 --group-size 4 --picture curve.png",
-    "twins.py --num-envs 8 --steps 50",
-    "watch_training.py --target 60",
+    "longer/compare/render_wall.py --num-envs 6 --episodes 2 --workers 2 --video-steps 10",
+    "longer/ray_cluster/cluster.py --num-envs 64 --steps 50 --workers 2 --address local",
+    "longer/compare/sb3.py --target 40 --timesteps 16000 --compare 512 --num-envs 4 --workers 2",
+    "longer/compare/stragglers.py --seconds 0.5",
+    "longer/compare/subproc.py --num-envs 4 --num-procs 1 2 --steps 300",
+    "longer/openenv_agents.py --sessions 8 --episodes 2",
+    "longer/tool_agents.py --num-envs 40 --rounds 3",
+    "longer/train_tool_agent.py --batches 4 --groups 2 --group-size 4 --picture curve.png",
 ]
 
 # So little that nothing is learned or won, or that cannot work; and the sentence that says so.
 SMALL = {
-    "branching/best_of_n.py --tasks 1 --n 1 --segment 9": "",
-    "branching/best_of_n.py --n 2 0": "must be at least 1",
-    "branching/best_of_n.py --picture nowhere/best.png": "cannot be written",
-    "branching/go_explore.py --steps 1 --num-envs 1 --backend serial --skip-random": "",
-    "branching/go_explore.py --num-envs 0": "must be at least 1",
-    "branching/go_explore.py --repeat 0.5": "must be at least 1",
-    "branching/go_explore.py --seed -1": "must be at least 0",
-    "branching/go_explore.py --picture nowhere/a.png": "cannot be written",
-    "branching/go_explore.py --picture a.txt": "must be a file that ends with .png",
-    "openenv_agents.py --sessions 0": "must be at least 1",
-    "openenv_agents.py --url 127.0.0.1": "must be the address",
-    "branching/mcts.py --simulations 1 --moves 1 --games 1 --depth 1": "",
-    "branching/mcts.py --simulations 0": "must be at least 1",
-    "branching/mcts.py --seed -1": "seed",
-    "branching/mcts.py --env-id Nope-v0": "cannot be found",
-    "branching/mcts.py --env-id Pendulum-v1": "no discrete actions",
-    "branching/mcts.py --picture missing/tree.png": "cannot be written",
-    "branching/mcts.py --picture tree.jpg": "must end in .png",
-    "branching/mcts.py --backend nothing": "is unknown",
-    "dqn_pong.py --frames 1 --variant baseline": "",
-    "dqn_pong.py --frames 10 --variant wrappers-parallel --points 1 --seeds 0 1": "",
+    "longer/branching/best_of_n.py --tasks 1 --n 1 --segment 9": "",
+    "longer/branching/best_of_n.py --n 2 0": "must be at least 1",
+    "longer/branching/best_of_n.py --picture nowhere/best.png": "cannot be written",
+    "longer/branching/go_explore.py --steps 1 --num-envs 1 --backend serial --skip-random": "",
+    "longer/branching/go_explore.py --num-envs 0": "must be at least 1",
+    "longer/branching/go_explore.py --repeat 0.5": "must be at least 1",
+    "longer/branching/go_explore.py --seed -1": "must be at least 0",
+    "longer/branching/go_explore.py --picture nowhere/a.png": "cannot be written",
+    "longer/branching/go_explore.py --picture a.txt": "must be a file that ends with .png",
+    "longer/openenv_agents.py --sessions 0": "must be at least 1",
+    "longer/openenv_agents.py --url 127.0.0.1": "must be the address",
+    "longer/branching/mcts.py --simulations 1 --moves 1 --games 1 --depth 1": "",
+    "longer/branching/mcts.py --simulations 0": "must be at least 1",
+    "longer/branching/mcts.py --seed -1": "seed",
+    "longer/branching/mcts.py --env-id Nope-v0": "cannot be found",
+    "longer/branching/mcts.py --env-id Pendulum-v1": "no discrete actions",
+    "longer/branching/mcts.py --picture missing/tree.png": "cannot be written",
+    "longer/branching/mcts.py --picture tree.jpg": "must end in .png",
+    "longer/branching/mcts.py --backend nothing": "is unknown",
+    "longer/dqn_pong.py --frames 1 --variant baseline": "",
+    "longer/dqn_pong.py --frames 10 --variant wrappers-parallel --points 1 --seeds 0 1": "",
     "own_game.py --num-envs 0": "must be at least 1",
     "own_game.py --num-envs 1 --steps 1 --engine python": "",
     "ppo.py --total-timesteps 8 --num-envs 1 --num-steps 8": "",
@@ -77,25 +79,23 @@ SMALL = {
     "ppo.py --num-envs 1 --num-steps 2": "a minibatch needs two steps",
     "ppo.py --env-id Pendulum-v1": "no discrete actions",
     "ppo_atari.py --groups 0": "must be at least 1",
-    "async_training.py --num-envs 2 --updates 1 --compare 1": "needs more --updates",
-    "async_training.py --num-envs 1 --updates 0 --compare 0": "needs more --updates",
-    "compare/render_wall.py --num-envs 1 --episodes 1 --video-steps 1": "",
-    "compare/render_wall.py --num-envs 1 --episodes 1 --video-steps 0": "must be at least 1",
-    "ray_cluster/cluster.py --num-envs 1 --steps 1 --workers 1 --address local": "",
-    "sb3_ppo.py --num-envs 1 --timesteps 10 --compare 10 --workers 1": "needs more --timesteps",
-    "compare/stragglers.py --num-envs 1 --seconds 0.1": "must be at least 2",
-    "compare/stragglers.py --num-envs 4 --seconds 0 --times 1": "",
-    "compare/subproc.py --num-envs 2 --num-procs 1 2 --steps 1": "",
-    "compare/subproc.py --num-envs 2 --num-procs 2 --steps 0": "must be at least 1",
-    "tool_agents.py --num-envs 1 --rounds 1": "",
-    "tool_agents.py --num-envs 1 --rounds 0": "must be at least 1",
-    "train_tool_agent.py --batches 1 --groups 1 --group-size 2": "",
-    "train_tool_agent.py --batches 0": "must be at least 1",
-    "train_tool_agent.py --group-size 1": "--group-size at least 2",
-    "train_tool_agent.py --picture nowhere/curve.png": "cannot be written",
+    "longer/compare/render_wall.py --num-envs 1 --episodes 1 --video-steps 1": "",
+    "longer/compare/render_wall.py --num-envs 1 --episodes 1 --video-steps 0": "must be at least 1",
+    "longer/ray_cluster/cluster.py --num-envs 1 --steps 1 --workers 1 --address local": "",
+    "longer/compare/sb3.py --num-envs 1 --timesteps 10 --compare 10 --workers 1": "needs more",
+    "longer/compare/stragglers.py --num-envs 1 --seconds 0.1": "must be at least 2",
+    "longer/compare/stragglers.py --num-envs 4 --seconds 0 --times 1": "",
+    "longer/compare/subproc.py --num-envs 2 --num-procs 1 2 --steps 1": "",
+    "longer/compare/subproc.py --num-envs 2 --num-procs 2 --steps 0": "must be at least 1",
+    "longer/tool_agents.py --num-envs 1 --rounds 1": "",
+    "longer/tool_agents.py --num-envs 1 --rounds 0": "must be at least 1",
+    "longer/train_tool_agent.py --batches 1 --groups 1 --group-size 2": "",
+    "longer/train_tool_agent.py --batches 0": "must be at least 1",
+    "longer/train_tool_agent.py --group-size 1": "--group-size at least 2",
+    "longer/train_tool_agent.py --picture nowhere/curve.png": "cannot be written",
     "twins.py --num-envs 1": "must be at least 2",
     "twins.py --env-id agym/CartPole-v1 --num-envs 2": "has no twin here",
-    "watch_training.py --num-envs 2 --updates 1": "needs more --updates",
+    "watch_training.py --steps 3": "must be at least 4",
 }
 
 # Packages that an example imports, and the extra that brings each.
@@ -105,18 +105,19 @@ TORCH, AIOHTTP, MATPLOTLIB = OF_EXAMPLES.values()
 PPO = TORCH | {"tyro": "examples", "tensorboard": "examples"}
 NEEDS = {
     "async_training.py": TORCH,
-    "branching/best_of_n.py": AIOHTTP | MATPLOTLIB,
-    "branching/go_explore.py": ATARI | MATPLOTLIB,
-    "branching/mcts.py": MATPLOTLIB,
-    "dqn_pong.py": TORCH,
-    "ray_cluster/cluster.py": {"ray": "ray"},
+    "longer/branching/best_of_n.py": AIOHTTP | MATPLOTLIB,
+    "longer/branching/go_explore.py": ATARI | MATPLOTLIB,
+    "longer/branching/mcts.py": MATPLOTLIB,
+    "longer/dqn_pong.py": TORCH,
+    "longer/ray_cluster/cluster.py": {"ray": "ray"},
     "own_game.py": {"numba": "vectorize"},
     "ppo.py": PPO,
     "ppo_atari.py": PPO | ATARI | {"cv2": "examples"},
-    "compare/render_wall.py": {"pygame": "render", "av": "video"},
+    "longer/compare/render_wall.py": {"pygame": "render", "av": "video"},
     "sb3_ppo.py": {"stable_baselines3": "sb3"},
-    "tool_agents.py": AIOHTTP,
-    "train_tool_agent.py": TORCH | MATPLOTLIB,
+    "longer/compare/sb3.py": {"stable_baselines3": "sb3"},
+    "longer/tool_agents.py": AIOHTTP,
+    "longer/train_tool_agent.py": TORCH | MATPLOTLIB,
     "twins.py": {"tyro": "examples", "numba": "vectorize"},
     "watch_training.py": TORCH | {"starlette": "watch"},
 }
@@ -142,7 +143,28 @@ def run(command: str, folder: Path, sentence: str = "") -> str:
 
 def test_every_example_is_run() -> None:
     found = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")}
-    assert found == {command.split()[0] for command in RUNS}
+    assert found == {command.split()[0] for command in (*RUNS, *SHOWN)}
+
+
+def test_the_page_shows_every_short_example() -> None:
+    included = re.findall(r"\{literalinclude\} \.\./\.\./examples/(\S+)", PAGE)
+    assert included == [command.split()[0] for command in SHOWN]
+    assert {*included, "ppo_atari.py"} == {path.name for path in EXAMPLES.glob("*.py")}
+
+
+def shape(output: str) -> list[str]:
+    """The lines without what differs from run to run: addresses, numbers, and equal lines."""
+    output = re.sub(r"\d[\d,.]*", "N", re.sub(r"http://\S+", "URL", output))
+    return [line for line, _ in groupby(" ".join(line.split()) for line in output.splitlines())]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("command", SHOWN)
+def test_the_page_shows_what_an_example_prints(command: str, tmp_path: Path) -> None:
+    output = run(command, tmp_path)
+    assert shape(output) == shape(SHOWN[command])
+    if command in EXACT:
+        assert output == SHOWN[command]
 
 
 @pytest.mark.once
@@ -183,4 +205,4 @@ def test_dqn_on_the_emulator(tmp_path: Path) -> None:
     for module, extra in (("ale_py", "atari"), ("cv2", "examples")):
         pytest.importorskip(module, reason=f"{module} is missing: the extra `{extra}`")
     some = "baseline wrappers-parallel"
-    run(f"dqn_pong.py --env ALE/Pong-v5 --frames 30 --variant {some}", tmp_path)
+    run(f"longer/dqn_pong.py --env ALE/Pong-v5 --frames 30 --variant {some}", tmp_path)

@@ -1,6 +1,6 @@
 """One environment of 32 is a hundred times slower: wait for all, or for the first that finish.
 
-python examples/compare/stragglers.py
+python examples/longer/compare/stragglers.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In tutorials, a MultiEnv loops over environments, and a SubprocVecEnv has a proc
 pipes and string commands. This class has the same API: batches of shape [num_proc, num_seq], and
 environments that are reset in the last step of an episode.
 
-python examples/compare/subproc.py --num-envs 8 --num-procs 1 2 4 8
+python examples/longer/compare/subproc.py --num-envs 8 --num-procs 1 2 4 8
 """
 
 from __future__ import annotations

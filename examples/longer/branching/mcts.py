@@ -1,8 +1,8 @@
 """Monte-Carlo tree search with snapshots as nodes: plans 300 moves of Breakout.
 
-python examples/branching/mcts.py
+python examples/longer/branching/mcts.py
 
-python examples/branching/mcts.py --env-id agym/CartPole-v1 --moves 200 --games 1 --picture tree.png
+python examples/longer/branching/mcts.py --env-id agym/CartPole-v1 --moves 200 --games 1
 
 A node of the tree has a snapshot of the game. A simulation walks down the tree to a leaf by UCT,
 restores the leaf's snapshot, branches it into one environment per action, takes every action in one

@@ -1,6 +1,6 @@
 """A tool agent learns which tool to call: 64 rollouts at once, one coroutine for each.
 
-python examples/train_tool_agent.py --picture curve.png
+python examples/longer/train_tool_agent.py --picture curve.png
 
 A customer asks for a price. The agent reads text, and calls tools that take as long as a server:
 look up the price, multiply it, convert it, answer. A small network replaces a language model. All

@@ -1,6 +1,6 @@
 """Go-Explore on Montezuma's Revenge: return to a known state, then explore from there.
 
-python examples/branching/go_explore.py --picture go_explore.png
+python examples/longer/branching/go_explore.py --picture go_explore.png
 
 Random play earns nothing in this game: the key is about a hundred right actions away. Go-Explore
 keeps an archive with a snapshot per cell: a position in a room, and the player's items. Each

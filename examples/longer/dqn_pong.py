@@ -1,8 +1,8 @@
 """Double DQN learns Pong in six variants; the same learning gets faster from variant to variant.
 
-python examples/dqn_pong.py                                      # all variants: a table, and a PNG
-python examples/dqn_pong.py --variant baseline wrappers-parallel --seeds 0 1 2
-python examples/dqn_pong.py --env ALE/Pong-v5                    # only frames per second
+python examples/longer/dqn_pong.py                           # all variants: a table, and a PNG
+python examples/longer/dqn_pong.py --variant baseline wrappers-parallel --seeds 0 1 2
+python examples/longer/dqn_pong.py --env ALE/Pong-v5         # only frames per second
 
     baseline           one environment: act, store, learn, in turn
     grad               the baseline without torch.no_grad(), to show its cost

@@ -1,6 +1,6 @@
 """Many CartPoles, each rendered in every step, with a plain loop and with agym.
 
-python examples/compare/render_wall.py --num-envs 200 --episodes 50
+python examples/longer/compare/render_wall.py --num-envs 200 --episodes 50
 
 Both do the same work, in turns: they step and render the same environments with the same seeds and
 actions. At the end, the script writes a picture and a video of all environments.

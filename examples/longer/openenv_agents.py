@@ -1,12 +1,13 @@
 """Agents that play episodes in the sessions of a server.
 
     pip install -e '.[openenv,serve]'
-    python examples/openenv_agents.py
-    python examples/openenv_agents.py --url http://127.0.0.1:8000 --token ...   # of `agym serve`
+    python examples/longer/openenv_agents.py
+    python examples/longer/openenv_agents.py --url http://127.0.0.1:8000 --token ...
 
-Without --url, it starts a server. Each agent is a coroutine with one environment, which is a
-session of the server. The agent guesses a number by bisection; the server answers "higher" or
-"lower", after a random time, like a tool or a browser.
+With --url, the server is one that `agym serve` has started; without it, the script starts a server.
+Each agent is a coroutine with one environment, which is a session of the server. The agent guesses
+a number by bisection; the server answers "higher" or "lower", after a random time, like a tool or a
+browser.
 """
 
 import argparse

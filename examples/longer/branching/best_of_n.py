@@ -1,6 +1,6 @@
 """Best of n: an agent with a tool continues in n ways from its state, and the best way is kept.
 
-python examples/branching/best_of_n.py --picture best_of_n.png
+python examples/longer/branching/best_of_n.py --picture best_of_n.png
 
 A task is a game of numbers: combine two of them at a time until one is the target. The tool, a slow
 HTTP server, evaluates each operation. A weak policy replaces a language model; alone, it hardly

@@ -1,6 +1,6 @@
 """Hundreds of agents use the tools of an HTTP server, all at the same time on one event loop.
 
-python examples/tool_agents.py --num-envs 256
+python examples/longer/tool_agents.py --num-envs 256
 
 An environment is a class with coroutines. Actions and observations are text, so no spaces are
 needed. The server's answers take a random time, sometimes up to a second. The script plays in two

@@ -1,6 +1,6 @@
 """Environments on the machines of a Ray cluster, with the number on each machine.
 
-python examples/ray_cluster/cluster.py --num-envs 1024
+python examples/longer/ray_cluster/cluster.py --num-envs 1024
 """
 
 from __future__ import annotations
