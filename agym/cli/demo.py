@@ -1,4 +1,4 @@
-"""``agym demo``: compare the speed of real environments run serially and in workers.
+"""``agym demo``: a tour of what agym does; or a comparison of backends on an environment.
 
 Examples:
 agym demo
@@ -24,11 +24,10 @@ from agym import make
 from agym.api.options.environments import find_spec
 from agym.backends import BackendName
 from agym.cli.console import console, text_column
-from agym.cli.options import WITH_WORKERS, EnvId, NumEnvs, Workers
+from agym.cli.options import WITH_WORKERS, NumEnvs, Workers
+from agym.cli.tour import tour
 from agym.core._system.cpus import available_cores
-
-# A step takes about 25 µs, so that processes are faster on any machine with two cores.
-DEFAULT_ENV = "Acrobot-v1"
+from agym.errors import UsageError
 
 # How often the bars are redrawn: between steps, outside of the timed part.
 DRAW_SECONDS = 0.1
@@ -46,27 +45,43 @@ class DemoResult:
 
     Attributes:
         backend: Name of the backend.
+        chosen: The backend that runs the environments, if ``backend`` is ``"auto"``.
         workers: Number of workers; ``None`` if this process steps the environments.
         startup: Seconds until the environments were ready to step.
         rate: Environment steps per second.
     """
 
     backend: str
+    chosen: str
     workers: int | None
     startup: float
     rate: float
 
 
 def command(
-    env: EnvId = DEFAULT_ENV,
+    context: typer.Context,
+    env: Annotated[
+        str | None, typer.Argument(help="Id of the environment.", show_default="a tour")
+    ] = None,
     num_envs: NumEnvs = 64,
     steps: Annotated[int, typer.Option(min=1, help="Steps per environment.")] = 3000,
     workers: Workers = None,
     backend: Annotated[
-        Compared, typer.Option(help="Backend to compare with serial.")
+        Compared, typer.Option(help="Backend to compare with serial and auto.")
     ] = WITH_WORKERS,
 ) -> None:
-    """Step environments with random actions, serially and in workers, and compare."""
+    """Show what agym does, in half a minute; or compare backends on an environment.
+
+    With an environment, its copies take random steps serially, in workers, and with the backend
+    that agym chooses.
+    """
+    output = console()
+    if env is None:
+        given = [context.get_parameter_source(name) for name in context.params]
+        if any(source is not None and source.name == "COMMANDLINE" for source in given):
+            raise UsageError("these options need an environment, as in `agym demo CartPole-v1`")
+        tour(output)
+        return
     find_spec(env)
     if backend != "ray" or workers is not None:  # a cluster has its own cores
         workers = min(available_cores() if workers is None else workers, num_envs)
@@ -78,8 +93,8 @@ def command(
         results = [
             run("serial", env, num_envs, steps, None, progress),
             run(backend, env, num_envs, steps, workers, progress),
+            run("auto", env, num_envs, steps, None, progress),
         ]
-    output = console()
     output.print(table(env, num_envs, steps, results))
     output.print(verdict(env, num_envs, results), soft_wrap=True, highlight=False)
 
@@ -111,7 +126,8 @@ def run(
                 now = time.perf_counter()
             seconds += now - started
             progress.update(bar, completed=done * num_envs, refresh=True)
-    return DemoResult(backend, workers, startup, steps * num_envs / seconds)
+        chosen = envs.backend
+    return DemoResult(backend, chosen, workers, startup, steps * num_envs / seconds)
 
 
 def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Table:
@@ -122,7 +138,7 @@ def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Tab
         shown.add_column(name, justify="right")
     for result in results:
         shown.add_row(
-            result.backend,
+            result.backend if result.backend == result.chosen else f"auto: {result.chosen}",
             "–" if result.workers is None else str(result.workers),
             f"{result.rate:,.0f}",
             f"{result.rate / results[0].rate:.2f} ×",
@@ -132,9 +148,16 @@ def table(env: str, num_envs: int, steps: int, results: list[DemoResult]) -> Tab
 
 
 def verdict(env: str, num_envs: int, results: list[DemoResult]) -> str:
-    """Return one sentence: which backend is faster, and how to use it."""
-    slower, faster = sorted(results, key=lambda result: result.rate)
+    """Return which backend is faster and why, and what agym chooses."""
+    serial, other, auto = results
+    if other.rate >= serial.rate:
+        first = f"{other.backend} is {other.rate / serial.rate:.2f} times as fast as serial."
+    else:
+        first = (
+            f"serial is {serial.rate / other.rate:.2f} times as fast as {other.backend}, because a"
+            f" step takes only {1e6 / serial.rate:.0f} µs: to hand it to a worker costs more."
+        )
     return (
-        f"{faster.backend} is {faster.rate / slower.rate:.2f} times as fast as {slower.backend}."
-        f' Use agym.make("{env}", {num_envs}, backend="{faster.backend}").'
+        f'{first} agym.make("{env}", {num_envs}) chooses {auto.chosen}, which is'
+        f" {auto.rate / serial.rate:.2f} times as fast as serial."
     )

@@ -114,7 +114,7 @@ def agym(line: str, out: Any = subprocess.PIPE, **variables: str) -> Any:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("line", ["demo -n 2 --steps 2 --workers 1", "record --help"])
+@pytest.mark.parametrize("line", ["demo CartPole-v1 -n 2 --steps 2 --workers 1", "record --help"])
 def test_characters_that_the_terminal_lacks(line: str) -> None:
     done = agym(line, PYTHONIOENCODING="ascii")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
