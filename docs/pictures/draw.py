@@ -8,6 +8,7 @@ Needs ``pip install -e '.[ci]'``; ``page`` also needs Chromium and its driver.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -396,9 +397,48 @@ def twins() -> None:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 520 {y + 18}" role="img" '
         f'aria-label="{label}" class="chart" font-family="system-ui, sans-serif">'
     )
+    # In the site, the page's theme sets the colours; alone, as in the README, the file does.
+    dark = "--color-foreground-primary: #e8e9ec; --color-foreground-muted: #9297a3;"
+    dark += " --color-brand-primary: #4fd1c5"
+    style = f"<style>@media (prefers-color-scheme: dark) {{ svg:root {{ {dark} }} }}</style>"
     path = FOLDER / "twins.svg"
-    path.write_text("\n  ".join([head, *parts]) + "\n</svg>\n")
+    path.write_text("\n  ".join([head, style, *parts]) + "\n</svg>\n")
     print(path)
+
+
+@app.command()
+def scaling(
+    reports: Annotated[
+        list[Path], typer.Argument(help="JSON of benchmarks, one per count of cores.")
+    ],
+    output: Annotated[Path, typer.Option("-o", help="PNG file.")] = FOLDER / "scaling.png",
+) -> None:
+    """Steps per second over the number of cores, from reports of the same benchmark."""
+    rates: dict[str, dict[str, dict[int, float]]] = {}
+    for path in reports:
+        report = json.loads(path.read_text())
+        for workload in report["workloads"]:
+            for row in workload["rows"]:
+                systems = rates.setdefault(workload["work"], {}).setdefault(row["system"], {})
+                systems[int(report["machine"]["cores"])] = median(row["rates"])
+    across = min(3, len(rates))
+    down = -(-len(rates) // across)
+    figure = Figure(figsize=(4.2 * across, 3.2 * down), layout="constrained")
+    panels = [*figure.subplots(down, across, squeeze=False).flat]
+    for panel, (work, systems) in zip(panels, rates.items(), strict=False):
+        for system, points in systems.items():
+            cores = sorted(points)
+            panel.plot(cores, [points[each] for each in cores], "o-", label=system)
+        panel.set(title=work, xlabel="cores", ylabel="steps per second", xscale="log", yscale="log")
+        cores = sorted({each for points in systems.values() for each in points})
+        panel.set_xticks(cores, [str(each) for each in cores], minor=False)
+        panel.minorticks_off()
+        panel.legend(fontsize=7)
+    for panel in panels[len(rates) :]:
+        panel.set_axis_off()
+    figure.suptitle(f"{report['machine']['cpu']}, agym {report['machine']['agym-envs']}")
+    figure.savefig(output, dpi=110)
+    print(output)
 
 
 # The colours are the site's, in light and in dark mode; the second ones are for a viewer of files.

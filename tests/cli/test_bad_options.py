@@ -124,7 +124,7 @@ def test_characters_that_the_terminal_lacks(line: str) -> None:
 @pytest.mark.once
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
 @pytest.mark.parametrize("buffered", ["", "1"])
-@pytest.mark.parametrize("line", ["--help", "demo -n 2 --steps 2 --workers 1"])
+@pytest.mark.parametrize("line", ["--help", "demo CartPole-v1 -n 2 --steps 2 --workers 1"])
 def test_an_output_that_is_full(line: str, buffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = agym(line, full, PYTHONUNBUFFERED=buffered)
