@@ -397,6 +397,6 @@ def default_engine(book: RuleBook) -> str:
 @cache
 def _warn_once(name: str) -> None:
     log.warning(
-        "%s runs in plain Python, which is some hundred times slower than compiled rules: %s",
+        "%s runs in plain Python, which is about 100 times slower than compiled rules: %s",
         name, how_to_get("numba", EXTRA),
     )  # fmt: skip

@@ -389,7 +389,7 @@ def test_without_numba(
         envs = agym.vectorize(rules, 2)
     assert envs.engine == "python"
     (said,) = caplog.messages
-    assert said.startswith("Game runs in plain Python, which is some hundred times slower")
+    assert said.startswith("Game runs in plain Python, which is about 100 times slower")
     assert install_command("vectorize") in said
     for engine in ("compiled", "parallel", "cuda"):
         with pytest.raises(agym.MissingExtraError, match=r"pip install .*\[vectorize\]"):
