@@ -103,7 +103,8 @@ class Episodes:
         over = self._over
         paused = over.intersection(ids) if over else over
         self.steps += len(ids) - len(paused)
-        self._totals[index] += result.rewards
+        with np.errstate(all="ignore"):  # of infinite rewards, which may cancel out
+            self._totals[index] += result.rewards
         self._counts[index] += 1
         if paused and not self._waits_for_reset:  # this row was their reset
             over -= paused
@@ -132,12 +133,10 @@ class Episodes:
             self._reset_sent = bool(self._resets.any())
 
     def _end(self, i: int, info: dict[str, Any]) -> None:
-        reported: Any = (info.get("final_info") or info).get(EPISODE)
-        known = isinstance(reported, dict) and "r" in reported and "l" in reported
+        known = reported((info.get("final_info") or info).get(EPISODE))
         # An episode that a fault interrupted does not count.
         if (known or self._whole[i]) and "fault" not in info:
-            self.last[i] = reported["r"] if known else self._totals[i]
-            length = int(reported["l"] if known else self._counts[i])
+            self.last[i], length = known or (self._totals[i], int(self._counts[i]))
             first = int(self._first_steps[i])
             self.ended.append(Ended(i, self.steps, float(self.last[i]), length, first))
         self._totals[i], self._whole[i], self._first_steps[i] = 0.0, True, self.steps
@@ -185,8 +184,19 @@ class EpisodesHook(Hook):
             infos = [result.infos[k] for k in rows]
             flags = result.terminated[rows], result.truncated[rows]
             result = StepResult(None, result.rewards[rows], *flags, infos)
-        try:
-            self.episodes.add(number, ids, result)
-        except (RuntimeWarning, FloatingPointError):
-            return  # infinite rewards, and the caller has turned warnings into errors
+        self.episodes.add(number, ids, result)
         self.on_steps()
+
+
+def reported(episode: Any) -> tuple[float, int] | None:
+    """Return the return and the length that an environment reports, ``None`` if it does not."""
+    try:
+        total, length = (np.asarray(episode[key]).item() for key in ("r", "l"))
+        return float(total), int(length)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+        return None
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return a mean, also of values that are infinite or whose sum is."""
+    return sum(values) / len(values)

@@ -14,14 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from agym import AsyncEnvs, Envs, Tap, envs_of
 from agym.core.engine.attached import Attached
 from agym.core.protocol.arguments import check_count
 from agym.errors import UsageError
-from agym.watching.episode_totals import Ended, EpisodesHook
+from agym.watching.episode_totals import EpisodesHook
 
 LOGGER = logging.getLogger("agym")
 
@@ -37,7 +36,8 @@ Write = Callable[[dict[str, float]], object]
 
 class _Point(NamedTuple):
     step: int
-    ended: list[Ended]
+    time: float
+    values: dict[str, float]
     last: bool
 
 
@@ -64,8 +64,8 @@ def log(envs: Any, sink: Any, *, every: int = 1000, step: int = 0, prefix: str =
     ``step``                       environment steps so far; W&B draws the others over it
     ``episodes/return, length``    means over the episodes that ended since the last point
     ``episodes/ended``             number of these episodes
-    ``envs/steps_per_second``      of all environments; this and the following at most once per
-                                   second, and in the last point
+    ``envs/steps_per_second``      of these environments; this and the following at most once per
+                                   second, and in the last point; the following of the whole set
     ``envs/busy``                  mean share of time in which workers run environments
     ``envs/faults, restarts``      totals so far
     ``envs/memory_mb``             memory of the worker processes
@@ -86,7 +86,7 @@ def log(envs: Any, sink: Any, *, every: int = 1000, step: int = 0, prefix: str =
     """
     api = envs_of(envs, "agym.log")
     tap = api.tap
-    if isinstance(sink, logging.Logger):
+    if isinstance(sink, logging.Logger | logging.LoggerAdapter):
         raise UsageError(f"sink={sink!r} logs texts: pass one of its methods, such as sink.info")
     write = getattr(sink, "log", sink)
     if not callable(write):
@@ -133,13 +133,16 @@ class Log(Attached, EpisodesHook):
         """
         super().__init__(tap, tuple(api.env_ids), step)
         self._every = every
-        self._point_step = step  # of the latest point
+        self._start_step = self._point_step = step  # of the log, and of the latest point
+        self._started = time.monotonic()
+        # Of the episodes since the latest point.
+        self._ended, self._returns, self._lengths = 0, 0.0, 0
         self._is_async = isinstance(api, AsyncEnvs)
         self._write = write
         self._prefix = prefix
         self._clips = clips
         self._finish_sink = finish
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._points: queue.SimpleQueue[_Point] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="agym-log", daemon=True)
         self._thread.start()
@@ -151,35 +154,47 @@ class Log(Attached, EpisodesHook):
         return self.episodes.steps
 
     def on_steps(self) -> None:
-        """Queue a point if one is due."""
+        """Add the episodes that ended, and queue a point if one is due."""
+        if self.episodes.ended:
+            for each in self.episodes.take():
+                self._ended += 1
+                self._returns += each.total
+                self._lengths += each.length
         due = self.step - self._point_step >= self._every
         if due and self._points.qsize() < MAX_WAITING:
             self._put_point(last=False)
 
     def _put_point(self, *, last: bool) -> None:
+        values: dict[str, float] = {}
+        if self.step > self._point_step:
+            values["episodes/ended"] = self._ended
+        if self._ended:
+            values["episodes/return"] = self._returns / self._ended
+            values["episodes/length"] = self._lengths / self._ended
         self._point_step = self.step
-        self._points.put(_Point(self.step, self.episodes.take(), last))
+        self._ended, self._returns, self._lengths = 0, 0.0, 0
+        self._points.put(_Point(self.step, time.monotonic(), values, last))
 
     # ---------------------------------------------------------------- the thread
 
     def _run(self) -> None:
-        read, read_step, written_step, last = time.monotonic(), self._point_step, 0, False
+        read, read_step, last = self._started, self._start_step, False
         while not last:
             point = self._points.get()
             last = point.last
-            values = means(point.ended) if point.step > written_step else {}
-            seconds = time.monotonic() - read
-            if (last or seconds >= STATS_SECONDS) and point.step > read_step:
-                values |= self._statistics((point.step - read_step) / seconds)
-                read, read_step = read + seconds, point.step
-            written_step = point.step
-            if values and self._error is None:
-                named = {f"{self._prefix}{name}": value for name, value in values.items()}
-                try:
+            if self._error is not None:
+                continue
+            try:
+                values, seconds = dict(point.values), point.time - read
+                if (last or seconds >= STATS_SECONDS) and point.step > read_step:
+                    values |= self._statistics((point.step - read_step) / max(seconds, 1e-9))
+                    read, read_step = point.time, point.step
+                if values:
+                    named = {f"{self._prefix}{name}": value for name, value in values.items()}
                     self._write({f"{self._prefix}step": point.step, **named})
-                except Exception as error:
-                    self._error = error
-                    LOGGER.warning("the log of environments stops: its sink raised %r", error)
+            except BaseException as error:  # the end of the block raises it
+                self._error = error
+                LOGGER.warning("the log of environments stops: its sink raised %r", error)
 
     def _statistics(self, rate: float) -> dict[str, float]:
         if self._tap.closed:
@@ -201,11 +216,13 @@ class Log(Attached, EpisodesHook):
 
     # ---------------------------------------------------------------- the end
 
-    def _detach(self) -> None:
-        """Stop receiving results, and queue the last point."""
-        if self in self._tap.hooks:
+    def _detach(self) -> bool:
+        """Stop receiving results, and queue the last point; return whether this was done now."""
+        first = self in self._tap.hooks
+        if first:
             self._tap.remove_hook(self)
             self._put_point(last=True)
+        return first
 
     def _end(self) -> None:
         self._thread.join()
@@ -214,7 +231,8 @@ class Log(Attached, EpisodesHook):
             raise self._error
 
     def _finish(self) -> None:
-        self._detach()
+        if not self._detach():
+            return
         try:
             if self._clips is not None:
                 self._clips._finish()
@@ -222,16 +240,22 @@ class Log(Attached, EpisodesHook):
             self._end()
 
     async def _afinish(self) -> None:
-        self._detach()
+        if not self._detach():
+            return
         try:
             if self._clips is not None:
                 await self._clips._afinish()
         finally:
             await asyncio.to_thread(self._end)
 
+    async def _aabort(self) -> None:
+        with suppress(Exception):  # the block's error is more important
+            await self._afinish()
+
     def _abort(self) -> None:
         """Write the points so far: the block raised, or it is ``with`` for async environments."""
-        self._detach()
+        if not self._detach():
+            return
         if self._clips is not None:
             self._clips._abort()
         with suppress(Exception):  # the block's error is more important
@@ -239,12 +263,3 @@ class Log(Attached, EpisodesHook):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._write!r}, step={self.step})"
-
-
-def means(ended: list[Ended]) -> dict[str, float]:
-    """Return the values of episodes that ended."""
-    values: dict[str, float] = {"episodes/ended": len(ended)}
-    if ended:
-        values["episodes/return"] = fmean(each.total for each in ended)
-        values["episodes/length"] = fmean(each.length for each in ended)
-    return values

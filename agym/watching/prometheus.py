@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from statistics import fmean
 from typing import Any
 
 from agym import envs_of
 from agym.core._system.extras import require
 from agym.core.engine.attached import Attached
 from agym.errors import UsageError
-from agym.watching.episode_totals import Ended, EpisodesHook
+from agym.watching.episode_totals import Ended, EpisodesHook, mean
 
 # Number of latest episodes over which means are taken.
 MEAN_OF = 100
@@ -124,8 +123,8 @@ class Metrics(Attached, EpisodesHook):
         memory = {each.worker: each.rss for each in stats.workers}
         parts = {name: getattr(stats, name) for name in ("queue", "work", "transport", "caller")}
         steps, faults = (sum(getattr(e, name) for e in stats.envs) for name in ("steps", "faults"))
-        mean_return = fmean(each.total for each in latest) if latest else None
-        mean_length = fmean(each.length for each in latest) if latest else None
+        mean_return = mean([each.total for each in latest]) if latest else None
+        mean_length = mean([each.length for each in latest]) if latest else None
         yield family("Gauge", "environments", "Environments.", len(stats.envs))
         yield family("Counter", "steps", "Steps of all environments.", steps)
         yield family("Counter", "episodes", "Episodes that ended.", self._ended)

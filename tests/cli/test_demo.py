@@ -7,7 +7,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from agym.cli import tour
+from agym.cli import demo
 from agym.cli.app import app
 from agym.cli.demo import DemoResult, verdict
 
@@ -44,7 +44,7 @@ def test_verdict_names_the_faster_one_and_says_why(serial: float, process: float
 
 @pytest.mark.once
 def test_the_tour_shows_a_twin_a_kill_and_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tour, "MEASURED", 0.1)
+    monkeypatch.setattr(demo, "MEASURED", 0.1)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0, result.stderr
     text = result.stdout

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import threading
 from typing import Any
 
@@ -113,6 +115,62 @@ def test_a_sink_that_raises_stops_the_log_and_not_the_steps(
     assert [record.getMessage() for record in caplog.records] == [
         "the log of environments stops: its sink raised OSError('no space left')"
     ]
+
+
+async def test_a_block_that_raises_leaves_the_loop_to_the_sink() -> None:
+    """The sink needs the loop, which the end of the block must not block."""
+    loop, rows = asyncio.get_running_loop(), []
+
+    async def post(row: dict[str, float]) -> None:
+        rows.append(row)
+
+    def sink(row: dict[str, float]) -> None:
+        asyncio.run_coroutine_threadsafe(post(row), loop).result()
+
+    async def fail() -> None:
+        async with agym.log(envs, sink):
+            await envs.step(np.array([0, 1]))
+            raise ZeroDivisionError
+
+    async with agym.make_async([short] * 2, autoreset="same_step") as envs:
+        await envs.reset(seed=0)
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+    assert [row["step"] for row in rows] == [2]
+
+
+class Extreme(gym.Env[Any, Any]):
+    """Two episodes of one step, whose returns have no mean; reported in arrays of one element."""
+
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        total = np.inf if action else -np.inf
+        info = {"episode": {"r": np.array([total]), "l": np.array([1])}}
+        return 0, total, True, False, info
+
+
+def test_infinite_returns_end_neither_steps_nor_logs() -> None:
+    client = pytest.importorskip("prometheus_client", reason="the extra metrics brings it")
+    rows: list[dict[str, float]] = []
+    registry = client.CollectorRegistry()
+    with (
+        agym.make([Extreme] * 2, autoreset="same_step") as envs,
+        agym.metrics(envs, registry),
+    ):
+        envs.reset(seed=0)
+        with agym.log(envs, rows.append, every=2) as log:
+            for _ in range(3):
+                envs.step([0, 1])
+        assert log.step == 6
+        assert math.isnan(registry.get_sample_value("agym_episode_return"))
+    assert [row["step"] for row in rows] == [2, 4, 6, 6]
+    assert sum(row.get("episodes/ended", 0) for row in rows) == 6
+    assert math.isnan(rows[0]["episodes/return"])
 
 
 @pytest.mark.parametrize(

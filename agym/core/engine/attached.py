@@ -31,6 +31,10 @@ class Attached(ABC):
         """Detach and finish at once; the block raised, or is of the wrong kind."""
         self._finish()
 
+    async def _aabort(self) -> None:
+        """Do the same without blocking the loop."""
+        self._abort()
+
     def close(self) -> None:
         """Detach, and finish what is written; the environments stay open. Idempotent.
 
@@ -76,4 +80,4 @@ class Attached(ABC):
         if error is None:
             await self._afinish()
         else:
-            self._abort()
+            await self._aabort()

@@ -6,7 +6,7 @@ camera renders in the caller's thread, and a painter thread makes the pictures::
     viewers --- wanted ids --> camera: before a step
     viewers <-- picture -- paint <-- frames <-'
 
-Without viewers, the hub does not touch the environments. A viewer gets the next picture when it has
+Without viewers, the hub only counts episodes. A viewer gets the next picture when it has
 reported that the last one is shown, so slow viewers get fewer pictures.
 """
 

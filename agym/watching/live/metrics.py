@@ -12,15 +12,16 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from statistics import fmean
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from agym import Tap
 from agym.core.protocol.metrics.gauges import clock
 from agym.errors import UsageError
 from agym.rollouts.batched import BatchedPolicy, open_policies
-from agym.watching.episode_totals import EpisodesHook
+from agym.watching.episode_totals import EpisodesHook, mean
 from agym.watching.live.series import Series
 
 # Number of latest episodes that are drawn as dots, and of which the means are shown.
@@ -148,8 +149,8 @@ class Metrics(EpisodesHook):
             "step_seconds": step_seconds,
             "limit": stats.limit,
             "episodes": sum(env.episodes for env in stats.envs),
-            "mean": finite(fmean(each.total for each in recent)) if recent else None,
-            "mean_length": fmean(each.length for each in recent) if recent else None,
+            "mean": finite(mean([each.total for each in recent])) if recent else None,
+            "mean_length": mean([each.length for each in recent]) if recent else None,
             "dots": [[each.step, finite(each.total), *each[2:5]] for each in latest],
             "curve": self._curve.points,
             "logged": {name: series.points for name, series in self._logged.items()},
@@ -210,8 +211,8 @@ def number(name: str, value: Any) -> float:
         UsageError: It is not one number.
     """
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        return float(np.asarray(value).item() + 0.0)  # adding refuses texts
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(f"page.log({name}={value!r}) must be a number") from None
 
 

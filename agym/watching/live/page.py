@@ -130,7 +130,10 @@ class Page(Attached):
 
         Raises:
             UsageError: A value is not a number, or there are more than 32 names.
+            ClosedError: The page was closed.
         """
+        if self._closed:
+            raise ClosedError("this page is closed: call agym.watch(envs) for another")
         self._hub.metrics.log(values)
 
     async def _end(self) -> None:
@@ -284,6 +287,8 @@ def watch(
     envs = envs_of(envs, "agym.watch")
     if not isinstance(host, str):
         raise UsageError(f"host={host!r} must be an address, such as '127.0.0.1'")
+    if not isinstance(title, str | None):
+        raise UsageError(f"title={title!r} must be a text")
     if check_count("port", port, 0) > 65535:
         raise UsageError(f"port={port} must be at most 65535")
     fps, share = check_positive("fps", fps, MAX_FPS), check_positive("share", share, 1.0)

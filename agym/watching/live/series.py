@@ -7,6 +7,9 @@ from collections.abc import Sequence
 # An even number of points; then pairs are merged, which leaves half of them.
 MAX_POINTS = 400
 
+# Larger values are drawn as this, so that no mean is infinite, which JSON does not support.
+VAST = 1e300
+
 
 class Series:
     """Rows of numbers over steps.
@@ -32,7 +35,8 @@ class Series:
 
     def add(self, step: float, values: Sequence[float]) -> None:
         """Add one row of values."""
-        self._sums = [a + b for a, b in zip(self._sums, (step, *values), strict=True)]
+        limited = (max(-VAST, min(VAST, value)) for value in values)
+        self._sums = [a + b for a, b in zip(self._sums, (step, *limited), strict=True)]
         self._count += 1
         if self._count < self._merged:
             return
