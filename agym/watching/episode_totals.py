@@ -23,17 +23,17 @@ class Ended(NamedTuple):
     """An episode that ended.
 
     Attributes:
-        env_id: Its environment.
         step: Steps of all environments when it ended.
         total: Its return.
         length: Its length.
+        env: Its environment.
         first_step: Steps of all environments when it started.
     """
 
-    env_id: int
     step: int
     total: float
     length: int
+    env: int
     first_step: int
 
 
@@ -138,7 +138,7 @@ class Episodes:
         if (known or self._whole[i]) and "fault" not in info:
             self.last[i], length = known or (self._totals[i], int(self._counts[i]))
             first = int(self._first_steps[i])
-            self.ended.append(Ended(i, self.steps, float(self.last[i]), length, first))
+            self.ended.append(Ended(self.steps, float(self.last[i]), length, i, first))
         self._totals[i], self._whole[i], self._first_steps[i] = 0.0, True, self.steps
         self._counts[i] = 0 if not self._pauses else -1  # the next row is not a step
 

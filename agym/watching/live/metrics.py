@@ -12,7 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,7 +21,7 @@ from agym import Tap
 from agym.core.protocol.metrics.gauges import clock
 from agym.errors import UsageError
 from agym.rollouts.batched import BatchedPolicy, open_policies
-from agym.watching.episode_totals import EpisodesHook, mean
+from agym.watching.episode_totals import Ended, EpisodesHook, mean
 from agym.watching.live.series import Series
 
 # Number of latest episodes that are drawn as dots, and of which the means are shown.
@@ -37,34 +37,15 @@ MAX_NAMES = 32
 LONG_SECONDS = 1.0
 
 
-class Finished(NamedTuple):
-    """An episode as the page draws it, and as a row of the download.
-
-    Attributes:
-        step: Steps of all environments at its end.
-        total: Its return.
-        length: Its length.
-        env: Its environment.
-        first_step: Steps of all environments at its start.
-        seconds: Time since the page was made, at its end.
-    """
-
-    step: int
-    total: float
-    length: int
-    env: int
-    first_step: int
-    seconds: float
-
-
 class Metrics(EpisodesHook):
     """Metrics of the environments."""
 
     def __init__(self, tap: Tap) -> None:
         super().__init__(tap, steps=int(tap.steps().sum()))
         self._started = time.monotonic()
-        self._finished: deque[Finished] = deque(maxlen=DOWNLOADED)
-        self._latest: deque[Finished] = deque(maxlen=DOTS)
+        # Each with the seconds since the page was made.
+        self._finished: deque[tuple[Ended, float]] = deque(maxlen=DOWNLOADED)
+        self._latest: deque[Ended] = deque(maxlen=DOTS)
         self._curve = Series(2)  # return and length
         self._logged: dict[str, Series] = {}
         self._rows: deque[tuple[int, str, float]] = deque(maxlen=DOWNLOADED)
@@ -86,12 +67,10 @@ class Metrics(EpisodesHook):
             return
         seconds = round(time.monotonic() - self._started, 3)
         for each in self.episodes.take():
-            env, step, total, length, first = each
-            known = Finished(step, total, length, env, first, seconds)
-            self._finished.append(known)
-            self._latest.append(known)
-            if math.isfinite(total):
-                self._curve.add(step, (total, length))
+            self._finished.append((each, seconds))
+            self._latest.append(each)
+            if math.isfinite(each.total):
+                self._curve.add(each.step, (each.total, each.length))
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Keep a program's own values, each under a name.
@@ -111,7 +90,7 @@ class Metrics(EpisodesHook):
 
     def episodes_csv(self) -> str:
         """Return the latest episodes as a table."""
-        return table(Finished._fields, [*self._finished])
+        return table((*Ended._fields, "seconds"), ((*each, at) for each, at in [*self._finished]))
 
     def logged_csv(self) -> str:
         """Return the latest logged values as a table."""
@@ -151,7 +130,7 @@ class Metrics(EpisodesHook):
             "episodes": sum(env.episodes for env in stats.envs),
             "mean": finite(mean([each.total for each in recent])) if recent else None,
             "mean_length": mean([each.length for each in recent]) if recent else None,
-            "dots": [[each.step, finite(each.total), *each[2:5]] for each in latest],
+            "dots": [[each.step, finite(each.total), *each[2:]] for each in latest],
             "curve": self._curve.points,
             "logged": {name: series.points for name, series in self._logged.items()},
             "stragglers": list(stats.stragglers),
