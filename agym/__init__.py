@@ -68,6 +68,19 @@ if TYPE_CHECKING:  # the names that type checkers see
     from agym.errors import WorkerDied as WorkerDied
     from agym.faults.chaos import Chaos as Chaos
     from agym.faults.chaos import chaos as chaos
+    from agym.multi_agent.aec import AECEnvs as AECEnvs
+    from agym.multi_agent.aec import AsyncAECEnvs as AsyncAECEnvs
+    from agym.multi_agent.make import make_aec as make_aec
+    from agym.multi_agent.make import make_aec_async as make_aec_async
+    from agym.multi_agent.make import make_parallel as make_parallel
+    from agym.multi_agent.make import make_parallel_async as make_parallel_async
+    from agym.multi_agent.parallel import AsyncParallelEnvs as AsyncParallelEnvs
+    from agym.multi_agent.parallel import ParallelEnvs as ParallelEnvs
+    from agym.multi_agent.results import AECBatch as AECBatch
+    from agym.multi_agent.results import AgentGroup as AgentGroup
+    from agym.multi_agent.results import AgentReset as AgentReset
+    from agym.multi_agent.results import AgentStep as AgentStep
+    from agym.multi_agent.results import Turn as Turn
     from agym.rollouts.batched import Answer as Answer
     from agym.rollouts.batched import BatchedPolicy as BatchedPolicy
     from agym.rollouts.batched import batched as batched
@@ -131,6 +144,10 @@ _NAMES_OF = {
         " SnapshotError SpaceMismatchError StepTimeout UsageError UsageTypeError WorkerDied"
     ),
     "agym.faults.chaos": "Chaos chaos",
+    "agym.multi_agent.aec": "AECEnvs AsyncAECEnvs",
+    "agym.multi_agent.make": "make_aec make_aec_async make_parallel make_parallel_async",
+    "agym.multi_agent.parallel": "AsyncParallelEnvs ParallelEnvs",
+    "agym.multi_agent.results": "AECBatch AgentGroup AgentReset AgentStep Turn",
     "agym.rollouts.batched": "Answer BatchedPolicy batched",
     "agym.rollouts.group": "Group group",
     "agym.rollouts.policy_stats": "PolicyStats",

@@ -27,6 +27,8 @@ OF_EXTRAS = {
     "api/sb3/vec_env.py": ["sb3"],
     "agents/serving/http.py": ["serve"],
     "core/web/protocols.py": ["serve", "verifiers", "watch"],
+    "multi_agent/flat_sb3.py": ["sb3"],
+    "multi_agent/handles.py": ["multiagent"],
     "testing/": ["test"],
     "twins/mujoco.py": ["mujoco"],
     "twins/mujoco_batch.py": ["mujoco"],

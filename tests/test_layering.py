@@ -19,7 +19,7 @@ PACKAGE = Path(agym.__file__).parent
 RINGS = (
     "errors", "core._system", "core.protocol", "core.hosts", "core.backends", "core.engine",
     "core.planning", "core.web", "backends", "api", "rules", "envs", "twins", "rollouts",
-    "watching", "agents", "faults", "cli", "testing", "sb3", "",
+    "watching", "agents", "multi_agent", "faults", "cli", "testing", "sb3", "",
 )  # fmt: skip
 MAX_ENTRIES = 12
 MAX_ROOMS = 15  # of the package itself, which is the table of contents
@@ -130,10 +130,14 @@ LATE = {
     "__main__.py": {"agym.cli.app"},
     "api/options/build.py": {"agym.core.planning.choosing", "agym.core.planning.model"},
     "api/options/environments.py": {"agym.core.hosts.vector.construction"},
+    "multi_agent/aec.py": {"agym.multi_agent.handles"},
+    "multi_agent/parallel.py": {
+        "agym.multi_agent.flat", "agym.multi_agent.flat_sb3", "agym.multi_agent.handles",
+    },
     "sb3.py": {"agym.api.sb3.vec_env"},
     "core/engine/engine.py": {"agym.core.engine.faults.recycling"},
     "core/_system/load.py": {"psutil"},
-}
+}  # fmt: skip
 
 
 def test_imports_inside_functions_are_few() -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from gymnasium import Space
 
@@ -28,6 +28,8 @@ from agym.core.protocol.arguments import check_batch_size, parse_env_ids
 from agym.core.protocol.messages.operations import Call, GetAttr, Message, Render, SetAttr, Step
 from agym.core.protocol.typing import Action, Actions, Flags, Observation, Observations, Rewards
 from agym.errors import AgymError, NothingSentError, UsageError, UsageTypeError
+
+U = TypeVar("U")
 
 # The ticket of steps that had finished when their dispatch returned.
 ENDED = Ticket(0, Step(0), ())
@@ -100,6 +102,15 @@ class Pending(Coroutine[Any, Any, T], Generic[T]):
     def _not_awaited(self) -> str:
         name = self._ticket.message.name
         return f"the result of {name} was not awaited: write `await envs.{name}(...)`"
+
+    def map(self, function: Callable[[T], U]) -> Pending[U]:
+        """Return the same operation with another result, which the function makes from this one."""
+        wrap = self._wrap
+
+        def both(value: Any) -> U:
+            return function(value if wrap is None else wrap(value))
+
+        return Pending(self._envs, self._ticket, both, self._value)
 
     def done(self) -> bool:
         """Whether the operation has finished, with a result or an error."""

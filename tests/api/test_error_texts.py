@@ -189,7 +189,7 @@ class Turns:
     """Has the API of PettingZoo's ``AECEnv`` in its older form: dicts of spaces."""
 
     possible_agents = ("left", "right")
-    reset = step = close = lambda *args, **keywords: None
+    reset = step = close = last = lambda *args, **keywords: None
 
 
 FACTORIES: dict[str, tuple[Any, str]] = {
@@ -199,8 +199,8 @@ FACTORIES: dict[str, tuple[Any, str]] = {
     "class": (lambda: Tally, r"returned the class Tally.*Tally\(\)"),
     "id": (lambda: "CartPole-v1", r"returned str.*gymnasium\.Env"),
     "space": (lambda: spaces.Discrete(2), r"returned Discrete.*gymnasium\.Env"),
-    "pettingzoo": (Parallel, r"returned Parallel, .*PettingZoo's API.*Dict"),
-    "pettingzoo in turns": (Turns, r"returned Turns, .*PettingZoo's API.*Dict"),
+    "pettingzoo": (Parallel, r"returned Parallel, .*PettingZoo's API.*make_parallel"),
+    "pettingzoo in turns": (Turns, r"returned Turns, .*PettingZoo's API.*make_aec"),
 }
 
 

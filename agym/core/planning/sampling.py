@@ -15,6 +15,7 @@ import contextlib
 import copy
 import multiprocessing
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -149,16 +150,16 @@ def makes_sync(factory: Any) -> bool:
 class TrustedFactory:
     """A factory of code that only computes, according to the caller."""
 
-    factory: Factory
+    factory: Callable[..., Any]
     name: str
 
-    def __call__(self) -> Any:
-        return self.factory()
+    def __call__(self, **env_kwargs: Any) -> Any:
+        return self.factory(**env_kwargs)
 
 
 def is_trusted(factory: Any) -> bool:
-    """Return whether a factory only runs code of Gymnasium, ALE and agym."""
-    if isinstance(factory, TrustedFactory):
+    """Return whether a factory only runs code of Gymnasium, ALE, PettingZoo and agym."""
+    if isinstance(innermost(factory), TrustedFactory):
         return True
     spec = _spec_of(factory)
     if spec is None or not isinstance(spec.entry_point, str) or spec.additional_wrappers:
@@ -172,8 +173,9 @@ def is_trusted(factory: Any) -> bool:
 
 def name_of(factory: Any) -> str:
     """Return a name for the environments of a factory."""
-    if isinstance(factory, TrustedFactory):
-        return factory.name
+    trusted = innermost(factory)
+    if isinstance(trusted, TrustedFactory):
+        return trusted.name
     spec = _spec_of(factory)
     if spec is not None:
         return str(spec.id)

@@ -166,10 +166,10 @@ def check_made(env: Any) -> None:
         )
     space = getattr(env, "observation_space", None)
     if not isinstance(space, Space) and (callable(space) or hasattr(env, "possible_agents")):
+        function = "make_aec" if hasattr(env, "last") else "make_parallel"
         raise UsageError(
-            f"its factory returned {type(env).__name__}, which has PettingZoo's API. agym does not"
-            " run multi-agent environments: wrap it in a gymnasium.Env with Dict spaces that have"
-            " an entry per agent (see the FAQ)"
+            f"its factory returned {type(env).__name__}, which has PettingZoo's API for many"
+            f" agents: use agym.{function}"
         )
 
 

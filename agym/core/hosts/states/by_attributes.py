@@ -18,7 +18,7 @@ import logging
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from gymnasium import Env, Space
+from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import EzPickle
 from gymnasium.wrappers import PassiveEnvChecker
@@ -47,6 +47,9 @@ _KEPT_ATTRIBUTES = frozenset({
     "metadata", "render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs",
     "action_space", "_action_space",
 })  # fmt: skip
+
+# The attributes in which wrappers keep the wrapped environment.
+_WRAPPED = ("env", "aec_env")
 
 
 class LayerState(NamedTuple):
@@ -89,9 +92,17 @@ def layers(env: Any) -> list[Any]:
 
 def _chain(env: Any) -> list[Any]:
     chain = {id(env): env}
-    while isinstance(env := getattr(env, "__dict__", {}).get("env"), Env) and id(env) not in chain:
+    while True:
+        attributes = getattr(env, "__dict__", {})
+        env = next((attributes[n] for n in _WRAPPED if _is_layer(n, attributes.get(n))), None)
+        if env is None or id(env) in chain:
+            return [*chain.values()]
         chain[id(env)] = env
-    return [*chain.values()]
+
+
+def _is_layer(name: str, value: Any) -> bool:
+    """Whether an attribute is the wrapped environment, of Gymnasium or PettingZoo."""
+    return name in _WRAPPED and hasattr(type(value), "unwrapped")
 
 
 def _attributes_of(layer: Any) -> dict[str, Any]:
@@ -136,7 +147,7 @@ def take(env: Any, *, use_protocols: bool = False) -> State:
         values, deep = {}, []
         for name, value in attributes.items():
             # Does the same as ``_attribute_stays``, whose call takes longer.
-            if name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env)):
+            if name in _KEPT_ATTRIBUTES or _is_layer(name, value):
                 continue
             kind: Any = type(value)
             if kind in ATOMS:
@@ -331,7 +342,7 @@ def _class_protocol(kind: Any) -> Codec | None:
 
 def _attribute_stays(name: str, value: Any) -> bool:
     """Return whether an attribute stays in its environment, by its name or its value."""
-    by_name = name in _KEPT_ATTRIBUTES or (name == "env" and isinstance(value, Env))
+    by_name = name in _KEPT_ATTRIBUTES or _is_layer(name, value)
     return by_name or _stays(value)
 
 
