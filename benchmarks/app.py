@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from agym.cli.console import Commands
-from benchmarks.agents import batched, gaps, openenv, serving
+from benchmarks.agents import batched, gaps, many, openenv, serving
 from benchmarks.branching import command as branching
 from benchmarks.overhead import calls, imports, startup
 from benchmarks.overhead import command as overhead
@@ -67,7 +67,10 @@ python -m benchmarks batched
 python -m benchmarks openenv
 
 python -m benchmarks gaps
+
 python -m benchmarks serving
+
+python -m benchmarks agents_many
 """
 
 app = typer.Typer(
@@ -107,6 +110,7 @@ app.command(epilog=batched.EXAMPLES)(batched.batched)
 app.command(epilog=openenv.EXAMPLES)(openenv.openenv)
 app.command(epilog=gaps.EXAMPLES)(gaps.gaps)
 app.command(epilog=serving.EXAMPLES)(serving.serving)
+app.command("agents_many", epilog=many.EXAMPLES)(many.agents_many)
 
 
 @app.callback()

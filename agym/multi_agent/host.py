@@ -97,6 +97,7 @@ class Host(gymnasium.Env[Any, Any]):
         observations: Mapping[Any, Any],
         outcomes: Mapping[Any, tuple[Any, bool, bool]],
         live: Sequence[Any],
+        agents: Sequence[Any],
         infos: Mapping[Any, Any],
         as_is: AsIs | None,
     ) -> tuple[Any, float, bool, bool, Info]:
@@ -106,16 +107,17 @@ class Host(gymnasium.Env[Any, Any]):
             observations: Of the agents that were observed.
             outcomes: Reward and flags of the agents that took part.
             live: The agents that must act next.
+            agents: All agents of the environment; none if the episode is over.
             infos: Of the agents that took part.
             as_is: What handles return.
         """
         block = np.zeros((5, len(self._index)))
-        for agent in self._index.keys() & outcomes.keys():
-            reward, terminated, truncated = outcomes[agent]
-            # PettingZoo also permits rewards that are arrays of one element.
-            number = reward.item() if isinstance(reward, np.ndarray) else reward
-            block[:LIVE, self._index[agent]] = number, terminated, truncated, True
-        for agent in self._index.keys() & {*live}:
+        for agent, (reward, terminated, truncated) in outcomes.items():
+            if agent in self._index:
+                # PettingZoo also permits rewards that are arrays of one element.
+                number = reward.item() if isinstance(reward, np.ndarray) else reward
+                block[:LIVE, self._index[agent]] = number, terminated, truncated, True
+        for agent in live if self._index else ():
             block[LIVE, self._index[agent]] = True
         for agent in self._index.keys() & observations.keys():
             # Kept after the agent is gone, when the environment may write into the array again.
@@ -128,7 +130,7 @@ class Host(gymnasium.Env[Any, Any]):
             info[INFOS] = {agent: each for agent, each in infos.items() if each}
         if as_is is not None:
             info[AS_IS] = deepcopy(as_is)  # the environment may write into its arrays again
-        over = not self.env.agents
+        over = not agents
         truncated = over and bool(block[TRUNCATED].any())
         reward = float(block[REWARDS].sum())
         return {**self._rows}, reward, over and not truncated, truncated, info
@@ -183,23 +185,25 @@ class ParallelHost(Host):
         """Reset the environment."""
         result, as_is = self._reset(seed, options)
         observations, infos = result
-        wanted = AsIs(result, [*self.env.agents]) if as_is or self._as_is else None
-        row = self._row(observations, {}, self.env.agents, infos, wanted)
+        self._live = live = [*self.env.agents]  # a slow lookup through many wrappers
+        wanted = AsIs(result, live) if as_is or self._as_is else None
+        row = self._row(observations, {}, live, live, infos, wanted)
         return row[0], row[4]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """Step the agents that are live; ignore the actions of the others."""
         actions = action[ACTIONS]
         if not self._as_is:
-            actions = {agent: actions[agent] for agent in self.env.agents}
+            actions = {agent: actions[agent] for agent in self._live}
         result = self.env.step(actions)
         observations, rewards, terminated, truncated, infos = result
+        self._live = live = [*self.env.agents]
         outcomes = {
             agent: (reward, terminated.get(agent, False), truncated.get(agent, False))
             for agent, reward in rewards.items()
         }
-        wanted = AsIs(result, [*self.env.agents]) if action[AS_IS] or self._as_is else None
-        return self._row(observations, outcomes, self.env.agents, infos, wanted)
+        wanted = AsIs(result, live) if action[AS_IS] or self._as_is else None
+        return self._row(observations, outcomes, live, live, infos, wanted)
 
 
 class AECHost(Host):
@@ -252,10 +256,11 @@ class AECHost(Host):
             else:
                 observations[agent] = deepcopy(observation)
                 env.step(None)
+        agents = [*env.agents]
         wanted = None
         if as_is or self._as_is:
             names = "rewards", "terminations", "truncations", "infos", "_cumulative_rewards"
             value = {name: {**getattr(env, name)} for name in names}
             value |= {"agent_selection": env.agent_selection, "observations": observations}
-            wanted = AsIs(value, [*env.agents])
-        return self._row(observations, outcomes, live, infos, wanted)
+            wanted = AsIs(value, agents)
+        return self._row(observations, outcomes, live, agents, infos, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -335,38 +336,40 @@ class Decoder:
         """Return the fields of :class:`AgentRows`."""
         ends = {k: info["final_info"] for k, info in enumerate(infos) if "final_info" in info}
         stepped = [ends.get(k, info) for k, info in enumerate(infos)]
-        blocks = np.stack([info.get(AGENTS, self._empty) for info in stepped])
+        blocks = self._blocks(stepped)
         before = after = self._infos(stepped, blocks)
         if ends:
             for k in ends:  # the episode that has begun says who must act
                 blocks[k, LIVE] = infos[k].get(AGENTS, self._empty)[LIVE]
-            after = self._infos(infos, np.stack([info.get(AGENTS, self._empty) for info in infos]))
+            after = self._infos(infos, self._blocks(infos))
         for k, info in enumerate(infos):
-            if "fault" in info or "fault" in stepped[k]:
+            if "fault" in info:
                 blocks[k, TRUNCATED] = truncated[k]  # the episode was lost, for all its agents
         # An environment on hold repeats its flags, without an info.
         over = (terminated | truncated) & np.array([bool(info) for info in infos], bool)
-        flags = {
-            row: self._columns(blocks[:, row] != 0) for row in (TERMINATED, TRUNCATED, VALID, LIVE)
-        }
+        names, table = self._agents.names, blocks.transpose(1, 2, 0)
+        rewards = dict(zip(names, table[REWARDS].copy(), strict=True))
+        flags = np.ascontiguousarray(table[TERMINATED:] != 0)
+        columns = [dict(zip(names, rows, strict=True)) for rows in flags]
+        final_infos = [info if k in ends else {} for k, info in enumerate(before)]
+        final = {k: infos[k]["final_obs"] for k in ends}
         return (
-            self._columns(blocks[:, REWARDS]), flags[TERMINATED], flags[TRUNCATED], after,
-            flags[VALID], flags[LIVE], over,
-            [info if k in ends else {} for k, info in enumerate(before)],
-            observations, {k: infos[k]["final_obs"] for k in ends}, self._agents,
+            rewards, *columns[:2], after, *columns[2:], over, final_infos, observations, final,
+            self._agents,
         )  # fmt: skip
 
-    def _columns(self, rows: Any) -> dict[Any, Any]:
-        """Return a contiguous array per agent."""
-        return dict(zip(self._agents.names, np.ascontiguousarray(rows.T), strict=True))
+    def _blocks(self, infos: Sequence[Info]) -> Any:
+        return np.array([info.get(AGENTS, self._empty) for info in infos])
 
     def _infos(self, infos: Sequence[Info], blocks: Any) -> list[Info]:
         """Return the infos of agents that took part or must act, and what agym has added."""
-        present = (blocks[:, VALID] + blocks[:, LIVE]).astype(bool).tolist()
+        present = blocks[:, VALID:].any(axis=1).tolist()
         result = []
         for info, row in zip(infos, present, strict=True):
-            here = zip(self._agents.names, row, strict=True)
-            agents: Info = {agent: {} for agent, is_here in here if is_here}
-            added = {"fault": info["fault"]} if "fault" in info else {}
-            result.append({**agents, **info.get(INFOS, {}), **added})
+            agents: Info = {agent: {} for agent in compress(self._agents.names, row)}
+            if len(info) > (AGENTS in info):  # more than the block
+                agents |= info.get(INFOS, {})
+                if "fault" in info:
+                    agents["fault"] = info["fault"]
+            result.append(agents)
         return result

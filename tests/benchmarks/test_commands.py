@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import benchmarks
 from agym.core._system.cpus import available_cores
 from benchmarks.agents.gaps import SYSTEMS as GAPS
+from benchmarks.agents.many import SYSTEMS as MANY
 from benchmarks.app import app
 from benchmarks.branching import exact
 from benchmarks.branching.command import BranchingReport, show_branching
@@ -167,6 +168,11 @@ CASES = {
     ),
     "startup": Case("startup CartPole-v1:3 --repeats 1", {"": ["CartPole-v1 ×3"]}),
     "memory": Case("memory CartPole-v1:3 --repeats 1", {"": ["CartPole-v1 ×2", "CartPole-v1 ×3"]}),
+    "agents_many": Case(
+        f"agents_many mpe2/simple_spread_v3:2 {SHORT}",
+        {"mpe2/simple_spread_v3 ×2": names(MANY, "mpe2/simple_spread_v3", 2)},
+        None, alone=True,
+    ),
     "gaps": Case("gaps --quick", {"": [system.name for system in GAPS]}, None),
     "io": Case(
         "io --num-envs 6 --delay 0.01 --rounds 2", {"": ON_A_LOOP + IN_WORKERS}, alone=True

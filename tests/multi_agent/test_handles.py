@@ -40,6 +40,10 @@ AEC = [
 Make = Callable[..., Any]
 
 
+def name_of(env: Any) -> str:
+    return env if isinstance(env, str) else "generated agents"
+
+
 @pytest.fixture(params=SERIAL_OR_FORK)
 def make(request: Any) -> Iterator[Callable[[Any, Any], Make]]:
     """Makes a function that makes a handle, as PettingZoo's tests want it."""
@@ -60,7 +64,7 @@ def make(request: Any) -> Iterator[Callable[[Any, Any], Make]]:
         envs.close()
 
 
-@pytest.mark.parametrize("env", PARALLEL, ids=str)
+@pytest.mark.parametrize("env", PARALLEL, ids=name_of)
 def test_parallel_handles_pass_pettingzoos_tests(env: Any, make: Any) -> None:
     make_handle = make(agym.make_parallel, env)
     parallel_api_test(make_handle(), num_cycles=60)
@@ -69,7 +73,7 @@ def test_parallel_handles_pass_pettingzoos_tests(env: Any, make: Any) -> None:
         parallel_state_test(make_handle())
 
 
-@pytest.mark.parametrize("env", AEC, ids=str)
+@pytest.mark.parametrize("env", AEC, ids=name_of)
 def test_aec_handles_pass_pettingzoos_tests(env: Any, make: Any) -> None:
     make_handle = make(agym.make_aec, env)
     api_test(make_handle(), num_cycles=20)
