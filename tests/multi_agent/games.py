@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
+
+# Agents of two kinds, which die at different times; its version depends on that of PettingZoo.
+KNIGHTS = "butterfly/knights_archers_zombies-v" + (
+    "11" if find_spec("pettingzoo.butterfly.knights_archers_zombies_v11") else "10"
+)
 
 
 class Colony(ParallelEnv[str, Any, Any]):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import agym
-from tests.multi_agent.games import Colony
+from tests.multi_agent.games import KNIGHTS, Colony
 from tests.support.backends import SERIAL_OR_FORK
 
 with warnings.catch_warnings():  # PettingZoo's tests import its old modules
@@ -29,12 +29,12 @@ with warnings.catch_warnings():  # PettingZoo's tests import its old modules
     from pettingzoo.test.state_test import test_state_space as state_space_test
 
 PARALLEL = [
-    "mpe2/simple_spread_v3", "mpe2/simple_world_comm_v3", "butterfly/knights_archers_zombies-v11",
+    "mpe2/simple_spread_v3", "mpe2/simple_world_comm_v3", KNIGHTS,
     generated_agents_parallel_v0.parallel_env,
 ]  # fmt: skip
 AEC = [
     "mpe2/simple_spread_v3", "classic/connect_four-v3", "classic/texas_holdem-v4", "classic/rps-v2",
-    "butterfly/knights_archers_zombies-v11", generated_agents_env_v0.env,
+    KNIGHTS, generated_agents_env_v0.env,
 ]  # fmt: skip
 
 Make = Callable[..., Any]

@@ -13,7 +13,7 @@ import pytest
 import agym
 from agym.multi_agent.find import find
 from agym.multi_agent.handles import AECHandle
-from tests.multi_agent.games import Colony
+from tests.multi_agent.games import KNIGHTS, Colony
 from tests.multi_agent.plain_loops import compare_aec, compare_parallel
 from tests.support.backends import OF_ENVS
 
@@ -48,7 +48,7 @@ def test_views_are_a_plain_loop_too(copy: bool) -> None:
 @pytest.mark.parametrize("options", BACKENDS)
 @pytest.mark.parametrize(
     ("env", "keywords"),
-    [("mpe2/simple_tag_v3", {}), ("butterfly/knights_archers_zombies-v11", {"max_cycles": 200})],
+    [("mpe2/simple_tag_v3", {}), (KNIGHTS, {"max_cycles": 200})],
 )
 def test_registered_environments_are_plain_loops(env: str, keywords: Any, options: Any) -> None:
     make = partial(find(env, "parallel"), **keywords)
