@@ -91,7 +91,7 @@ def test_a_flat_view_needs_equal_spaces_and_its_mode() -> None:
     ) as envs:
         with pytest.raises(agym.UsageError, match=r"pass autoreset='same_step' to agym\.make_para"):
             envs.flat("same_step")
-        pytest.importorskip("stable_baselines3")
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
         with pytest.raises(agym.UsageError, match=r"pass autoreset='same_step' to agym\.make_para"):
             envs.flat_sb3()
 
@@ -110,7 +110,7 @@ def test_nested_observations_are_flat_too() -> None:
 class TestStableBaselines3:
     @pytest.fixture(autouse=True)
     def _sb3(self) -> None:
-        pytest.importorskip("stable_baselines3")
+        pytest.importorskip("stable_baselines3", reason="the extra `sb3`")
 
     def test_the_view_is_the_flat_one(self) -> None:
         keywords: Any = {"same_spaces": True, "deaths": False, "max_cycles": 4}

@@ -66,14 +66,6 @@ def test_turns_are_a_plain_loop_over_last(env: str, min_envs: int, options: Any)
         assert compare_aec(envs, find(env, "aec"), episodes=10, min_envs=min_envs) > 20
 
 
-@pytest.mark.full
-def test_environments_on_ray_are_plain_loops(ray_cluster: None) -> None:
-    with agym.make_parallel(Colony, 2, backend="ray", nested=True) as envs:
-        compare_parallel(envs, partial(Colony, nested=True), episodes=6)
-    with agym.make_aec("classic/connect_four-v3", 2, backend="ray") as turns:
-        compare_aec(turns, find("classic/connect_four-v3", "aec"), episodes=4)
-
-
 @pytest.mark.parametrize("autoreset", ["same_step", "disabled"])
 @pytest.mark.parametrize("options", BACKENDS)
 @pytest.mark.parametrize("game", ["colony", "generated agents"])
