@@ -102,5 +102,9 @@ class FlatVecEnv(VecEnv):
         """Return ``False``: Gymnasium's wrappers are around single agents."""
         return [False for _ in self._get_indices(indices)]
 
+    def get_images(self) -> list[Any]:
+        """Return a picture of each environment."""
+        return list(self.envs.render())
+
     def _of_rows(self, values: list[Any], indices: Any) -> list[Any]:
         return [values[row // self._rows.width] for row in self._get_indices(indices)]
