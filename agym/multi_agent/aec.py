@@ -37,6 +37,7 @@ class _AEC(AgentEnvs, Generic[BatchT, ReceivedT]):
 
     def restore(self, snapshots: Snapshot | Sequence[Snapshot]) -> BatchT:
         """Continue all environments from snapshots; see :meth:`agym.Envs.restore`."""
+        self.check_batches()
         result = self.runner.restore(snapshots)
         return self._then(result, partial(self._first, None))  # type: ignore[no-any-return]
 
@@ -60,6 +61,7 @@ class _AEC(AgentEnvs, Generic[BatchT, ReceivedT]):
             EnvError: An environment raised.
             WorkerDied: A worker died.
         """
+        self.check_batches()
         ids = self._ids(env_ids)
         result = self.runner.step(self._action(actions, len(ids)), env_ids=env_ids)
         decode = self._decoder.batch
@@ -67,6 +69,7 @@ class _AEC(AgentEnvs, Generic[BatchT, ReceivedT]):
 
     def send(self, actions: Any, env_ids: Sequence[int] | None = None) -> None:
         """Start a turn in some environments; :meth:`recv` returns the results."""
+        self.check_batches()
         self.runner.send(self._action(actions, len(self._ids(env_ids))), env_ids)
 
     def recv(

@@ -45,16 +45,19 @@ class AgentEnvs:
         self.runner, self.num_envs = runner, runner.num_envs
         self._given_groups = agent_groups
         self._handles: dict[int, Any] = {}
+        self._batch_spaces: dict[Any, Space[Any]] = {}
+        self.batches = 0  # operations on the batch, after which handles look at their environment
 
     def _describe(self) -> None:
         """Set the attributes that describe the environments, once these are made."""
         self.possible_agents = names = self.runner.metadata["possible_agents"]
         spaces = self.runner.single_observation_space.spaces if names else {}
         actions = self.runner.metadata["action_spaces"]
-        self.agents = Agents(names or (), spaces, actions, self._given_groups)
-        self.observation_spaces, self.action_spaces = self.agents.observation_spaces, actions
-        self.agent_groups = self.agents.groups
-        self._decoder = Decoder(self.agents)
+        self._agents = Agents(names or (), spaces, actions, self._given_groups)
+        self.observation_spaces = self._agents.observation_spaces
+        self.action_spaces = self._agents.action_spaces
+        self.agent_groups = self._agents.groups
+        self._decoder = Decoder(self._agents, self.num_envs)
 
     def _then(self, result: Any, decode: Callable[[Any], Any]) -> Any:
         """Decode a result of the runner, now or when it is awaited."""
@@ -66,6 +69,7 @@ class AgentEnvs:
 
     def check_batches(self) -> None:
         """Refuse batches of agents that have no fixed place in them."""
+        self.batches += 1
         if self.possible_agents is None:
             raise UsageError(
                 "the environments have no possible_agents, so their agents have no place in a"
@@ -73,9 +77,14 @@ class AgentEnvs:
             )
 
     def sample_actions(self) -> dict[Any, Any]:
-        """Return random actions ``{agent: [n, ...]}``, also illegal ones."""
-        spaces = self.action_spaces.items()
-        return {agent: batch_space(space, self.num_envs).sample() for agent, space in spaces}
+        """Return random actions ``{agent: [n, ...]}``, also illegal ones.
+
+        Seed ``action_spaces`` before the first call to repeat them.
+        """
+        if not self._batch_spaces:  # each gets a copy of the generator of its space
+            spaces = self.action_spaces.items()
+            self._batch_spaces = {a: batch_space(space, self.num_envs) for a, space in spaces}
+        return {agent: space.sample() for agent, space in self._batch_spaces.items()}
 
     def state(self) -> Any:
         """Return the global state of each environment, ``[n, *shape]``.

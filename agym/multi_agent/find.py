@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any, Literal
 
 from agym import UsageError
@@ -36,7 +37,11 @@ def find(env: Any, api: Api) -> Callable[..., Any]:
 
 def _function(env: Any, api: Api) -> Callable[..., Any] | None:
     """Return the function that makes an environment, of an id, a module, a class or a function."""
-    make = _look_up(env, api) if isinstance(env, str) else getattr(env, FUNCTION[api], env)
+    make = env
+    if isinstance(env, str):
+        make = _look_up(env, api)
+    elif isinstance(env, ModuleType):
+        make = getattr(env, FUNCTION[api], None)
     return make if callable(make) else None
 
 

@@ -48,7 +48,7 @@ class FlatRows:
 
     def __init__(self, envs: Any) -> None:
         envs.check_batches()
-        agents = envs.agents
+        agents = envs._agents
         first, *others = agents.names
         for agent in others:
             if not agents.equal(agent, first):
@@ -57,6 +57,7 @@ class FlatRows:
                     f" {first!r} differ: train each of agent_groups by itself"
                 )
         self.envs, self.agents, self.width = envs, agents.names, len(agents.names)
+        self.mode = envs.runner.metadata["autoreset_mode"].name.lower()
         self.count = envs.num_envs * self.width
         self.observation_space = agents.observation_spaces[first]
         self.action_space = agents.action_spaces[first]
@@ -77,14 +78,17 @@ class FlatRows:
         live, valid = self._column(step.live), self._column(step.valid)
         over = np.repeat(step.over, width)
         terminated, truncated = self._column(step.terminated), self._column(step.truncated)
-        truncated |= over & ~valid
+        truncated |= over & ~terminated  # also of agents that are absent
         final, ended = {}, np.flatnonzero(terminated | truncated)
         if len(ended):
             last = self._batch(step.final_obs, valid)
             final = {int(row): take(self.observation_space, last, row) for row in ended}
+        # Unless it was reset, the row of an agent that ended shows its last observation.
+        shown = live if self.mode == "same_step" else live | valid
         return FlatStep(
-            self._batch(step.observations, live), self._column(step.rewards), terminated, truncated,
-            self._infos(step.infos), live, valid, over, final, self._infos(step.final_infos),
+            self._batch(step.observations, shown), self._column(step.rewards),
+            terminated, truncated, self._infos(step.infos), live, valid, over, final,
+            self._infos(step.final_infos),
         )  # fmt: skip
 
     def _batch(self, batches: Any, present: Any) -> Any:
@@ -93,7 +97,7 @@ class FlatRows:
         def flatten(leaf: Any) -> Any:
             leaf = leaf.reshape(self.count, *leaf.shape[2:])
             if not present.all():
-                leaf[~present] = 0
+                leaf[~present] = None if leaf.dtype.hasobject else 0
             return leaf
 
         stacked = stack(self.observation_space, [batches[agent] for agent in self.agents])
@@ -131,13 +135,14 @@ class FlatEnvs(VectorEnv[Any, Any, Any]):
         self._rows = rows = FlatRows(envs)
         self.envs, self.runner, self.num_envs = envs, envs.runner, rows.count
         self.metadata, self.render_mode = envs.runner.metadata, envs.runner.render_mode
-        name = self.metadata["autoreset_mode"].name.lower()
-        if name == "disabled" or autoreset not in (None, name, self.metadata["autoreset_mode"]):
+        mode = getattr(autoreset, "name", autoreset)
+        wanted = rows.mode if mode is None else str(mode).lower()
+        if rows.mode == "disabled" or rows.mode != wanted:
+            wanted = wanted if wanted == "next_step" else "same_step"
             raise UsageError(
-                f"the environments were made with autoreset={name!r}: pass"
-                f" autoreset={str(autoreset or 'same_step')!r} to agym.make_parallel"
+                f"the environments were made with autoreset={rows.mode!r}: pass"
+                f" autoreset={wanted!r} to agym.make_parallel"
             )
-        self._same_step = name == "same_step"
         self.single_observation_space = rows.observation_space
         self.single_action_space = rows.action_space
         self.observation_space = batch_space(rows.observation_space, rows.count)
@@ -154,7 +159,7 @@ class FlatEnvs(VectorEnv[Any, Any, Any]):
         """Step all environments; the actions of absent agents are ignored."""
         step = self._rows.step(actions)
         infos = {**self._columns(step.infos), "live": step.live, "valid": step.valid}
-        if self._same_step and step.final_obs:
+        if self._rows.mode == "same_step" and step.final_obs:
             infos["final_obs"] = np.full(self.num_envs, None, object)
             for row, observation in step.final_obs.items():
                 infos["final_obs"][row] = observation

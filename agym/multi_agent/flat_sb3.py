@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -83,20 +84,21 @@ class FlatVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return an attribute of the environment of each row."""
-        own = attr_name == "render_mode"  # asked for by the base class
-        values = [self.runner.render_mode] * self.envs.num_envs if own else None
-        return self._of_rows(values or self.runner.get_attr(attr_name), indices)
+        if attr_name == "render_mode":  # asked for by the base class
+            return [self.runner.render_mode for _ in self._get_indices(indices)]
+        return self._of_rows(lambda env: env.get_attr(attr_name), indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of the environment of each row."""
-        for i in {row // self._rows.width for row in self._get_indices(indices)}:
-            self.runner[i].set_attr(attr_name, value)
+        self._of_rows(lambda env: env.set_attr(attr_name, value), indices)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method once in each environment; return its result for each row."""
-        return self._of_rows(self.runner.call(method_name, *method_args, **method_kwargs), indices)
+        """Call a method once in the environment of each row; return its result for each row."""
+        return self._of_rows(
+            lambda env: env.call(method_name, *method_args, **method_kwargs), indices
+        )
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """Return ``False``: Gymnasium's wrappers are around single agents."""
@@ -106,5 +108,8 @@ class FlatVecEnv(VecEnv):
         """Return a picture of each environment."""
         return list(self.envs.render())
 
-    def _of_rows(self, values: list[Any], indices: Any) -> list[Any]:
-        return [values[row // self._rows.width] for row in self._get_indices(indices)]
+    def _of_rows(self, function: Callable[[Any], Any], indices: Any) -> list[Any]:
+        """Call a function with the handle of each environment once; return a result per row."""
+        ids = [row // self._rows.width for row in self._get_indices(indices)]
+        results = {i: function(self.runner[i]) for i in dict.fromkeys(ids)}
+        return [results[i] for i in ids]

@@ -34,6 +34,7 @@ class AgentHandle:
     _env: EnvHandle[Any, Any]
     agents: list[Any]
     _spaces: dict[Any, Any]
+    _seen: int
 
     @classmethod
     def of(cls, envs: SyncAgentEnvs, index: int) -> Self:
@@ -42,7 +43,7 @@ class AgentHandle:
         if env.index not in envs._handles:
             self = envs._handles[env.index] = cls()
             self._envs, self._env, self.agents = envs, env, []
-            self._started, self._spaces = False, {}
+            self._seen, self._spaces = -1, {}
             self.metadata = dict(envs.runner.metadata)
             if envs.possible_agents is not None:
                 self.possible_agents = [*envs.possible_agents]
@@ -50,8 +51,17 @@ class AgentHandle:
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> AsIs:
         _, info = self._env.reset(seed=seed, options={**(options or {}), AS_IS: True})
-        self._started, self._spaces = True, {}  # another episode may give a name another space
+        self._spaces = {}  # another episode may give a name another space
         return self._result(info)
+
+    def _look(self) -> Any:
+        """Look at the environment, if the batch stepped or reset it since the handle did."""
+        if self._seen == self._envs.batches:
+            return None
+        self._seen = self._envs.batches
+        result = self._env.call("now")
+        self.agents = [*result.agents]
+        return result.value
 
     def _step(self, actions: Any) -> AsIs:
         *_, info = self._env.step({ACTIONS: actions, AS_IS: 1})
@@ -61,6 +71,7 @@ class AgentHandle:
         """Return what the environment returned; nothing if a fault ended the episode."""
         result: AsIs = info.get(AS_IS) or AsIs(None, [])
         self.agents = [*result.agents]
+        self._seen = self._envs.batches
         return result
 
     def observation_space(self, agent: Any) -> Space[Any]:
@@ -125,14 +136,16 @@ class ParallelHandle(AgentHandle, ParallelEnv[Any, Any, Any]):
         >>> truncations["agent_0"]
         True
 
-    ``agents`` are those after the handle's own last ``reset`` or ``step``.
+    ``agents`` are those after the handle's own last ``reset`` or ``step``. If you play environments
+    by handles alone, make them with ``autoreset="disabled"``: otherwise agym resets them at the end
+    of an episode, and you reset them again.
     """
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, Any]]:
         """Reset the environment; return ``observations, infos``."""
-        observations, infos = self._reset(seed, options).value
+        observations, _, _, _, infos = self._reset(seed, options).value
         return observations, infos
 
     def step(self, actions: dict[Any, Any]) -> tuple[Any, Any, Any, Any, Any]:
@@ -141,8 +154,9 @@ class ParallelHandle(AgentHandle, ParallelEnv[Any, Any, Any]):
         Raises:
             UsageError: A live agent has no action.
         """
+        self._look()
         before = self.agents
-        if self._started and not before:
+        if not before:
             return {}, {}, {}, {}, {}
         if self._envs.possible_agents is not None:
             missing = [agent for agent in before if agent not in actions]
@@ -186,6 +200,8 @@ class AECHandle(AgentHandle, AECEnv[Any, Any, Any]):
         Raises:
             UsageError: An agent that is alive has no action, or a dead one has one.
         """
+        if (now := self._look()) is not None:
+            self._assign(now)
         agent = self.agent_selection
         dead = self.terminations[agent] or self.truncations[agent]
         if dead is not (action is None):

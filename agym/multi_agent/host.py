@@ -18,19 +18,17 @@ episode.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium import Space
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Dict, Discrete
 
 from agym import UsageError
 from agym.core.hosts.async_env import AnySpace
-from agym.multi_agent.spaces import zeros
+from agym.multi_agent.spaces import in_order, zeros
 
 # Keys of an info.
 AGENTS, INFOS = "agents", "infos"
@@ -45,7 +43,7 @@ Info = dict[str, Any]
 
 
 class AsIs(NamedTuple):
-    """What the environment returned or, if its agents take turns, its attributes."""
+    """What the environment returned, as the five dicts of a step; for turns, its attributes."""
 
     value: Any
     agents: list[Any]
@@ -61,17 +59,15 @@ class Host(gymnasium.Env[Any, Any]):
     def __init__(self, factory: Callable[..., Any], **env_kwargs: Any) -> None:
         self.env = env = factory(**env_kwargs)
         self._check()
-        with suppress(gymnasium.error.Error):  # for messages, if the name can be an id
-            self.spec = EnvSpec(str(env))
         self.render_mode = getattr(env, "render_mode", None)
         agents = getattr(env, "possible_agents", None)
         self._as_is = agents is None  # whether to return everything as it is
-        self._index = {agent: k for k, agent in enumerate(agents or ())}
+        self._index = {agent: k for k, agent in enumerate(in_order(agents or ()))}
         action_spaces = {agent: env.action_space(agent) for agent in self._index}
         own = {"possible_agents": agents and [*agents], "action_spaces": action_spaces}
         self.metadata = {**(getattr(env, "metadata", None) or {}), **own}
         observation_spaces = {agent: env.observation_space(agent) for agent in self._index}
-        self.observation_space = AnySpace() if self._as_is else Dict(observation_spaces)
+        self.observation_space = AnySpace() if self._as_is else Dict([*observation_spaces.items()])
         actions = AnySpace() if self._as_is else self._actions(action_spaces)
         self.action_space = Dict({ACTIONS: actions, AS_IS: Discrete(1)})  # samples are 0
         self._zeros = {agent: zeros(space) for agent, space in observation_spaces.items()}
@@ -95,7 +91,7 @@ class Host(gymnasium.Env[Any, Any]):
     def _row(
         self,
         observations: Mapping[Any, Any],
-        outcomes: Mapping[Any, tuple[Any, bool, bool]],
+        outcomes: Mapping[Any, Sequence[Any]],
         live: Sequence[Any],
         agents: Sequence[Any],
         infos: Mapping[Any, Any],
@@ -119,12 +115,11 @@ class Host(gymnasium.Env[Any, Any]):
                 block[:LIVE, self._index[agent]] = number, terminated, truncated, True
         for agent in live if self._index else ():
             block[LIVE, self._index[agent]] = True
-        for agent in self._index.keys() & observations.keys():
-            # Kept after the agent is gone, when the environment may write into the array again.
-            observation = observations[agent]
-            self._rows[agent] = (
-                observation if block[LIVE, self._index[agent]] else deepcopy(observation)
-            )
+        for agent, observation in observations.items():
+            if agent in self._index and observation is not None:
+                # Kept after the agent is gone, when the environment may write into it again.
+                stays = block[LIVE, self._index[agent]]
+                self._rows[agent] = observation if stays else deepcopy(observation)
         info: Info = {AGENTS: block}
         if any(infos.values()):
             info[INFOS] = {agent: each for agent, each in infos.items() if each}
@@ -147,15 +142,17 @@ class Host(gymnasium.Env[Any, Any]):
         """Return the global state; a copy, because the environment may reuse the array."""
         return deepcopy(self.env.state())
 
-    @property  # type: ignore[misc] # read-only here
-    def np_random(self) -> Any:
-        """The environment's random number generator, whose state a replay restores."""
-        return self.env.unwrapped.np_random
+    @property
+    def unwrapped(self) -> Any:  # PettingZoo's innermost environment
+        """The innermost environment."""
+        return getattr(self.env, "unwrapped", self.env)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Set an attribute of the environment; return whether it was set."""
-        if force or hasattr(self.env, name):
-            setattr(self.env, name, value)
+        """Set an attribute where it is, else of the innermost environment, if ``force``."""
+        # Wrappers of PettingZoo seem to have the attributes of what they wrap, or none of these.
+        outer = name in getattr(self.env, "__dict__", ())
+        if outer or force or hasattr(self.unwrapped, name):
+            setattr(self.env if outer else self.unwrapped, name, value)
             return True
         return False
 
@@ -163,7 +160,7 @@ class Host(gymnasium.Env[Any, Any]):
         """Look up other attributes in the environment."""
         if name.startswith("_") or name == "env":
             raise AttributeError(name)
-        return getattr(self.env, name)
+        return getattr(self.env if hasattr(self.env, name) else self.unwrapped, name)
 
 
 class ParallelHost(Host):
@@ -179,14 +176,14 @@ class ParallelHost(Host):
             raise UsageError(f"{self.env} is not a ParallelEnv of PettingZoo: use agym.make")
 
     def _actions(self, action_spaces: dict[Any, Space[Any]]) -> Space[Any]:
-        return Dict(action_spaces)
+        return Dict([*action_spaces.items()])
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Reset the environment."""
         result, as_is = self._reset(seed, options)
         observations, infos = result
         self._live = live = [*self.env.agents]  # a slow lookup through many wrappers
-        wanted = AsIs(result, live) if as_is or self._as_is else None
+        wanted = AsIs((observations, {}, {}, {}, infos), live) if as_is or self._as_is else None
         row = self._row(observations, {}, live, live, infos, wanted)
         return row[0], row[4]
 
@@ -199,11 +196,19 @@ class ParallelHost(Host):
         observations, rewards, terminated, truncated, infos = result
         self._live = live = [*self.env.agents]
         outcomes = {
-            agent: (reward, terminated.get(agent, False), truncated.get(agent, False))
-            for agent, reward in rewards.items()
+            agent: (
+                rewards.get(agent, 0),
+                terminated.get(agent, False),
+                truncated.get(agent, False),
+            )
+            for agent in {**rewards, **terminated}
         }
         wanted = AsIs(result, live) if action[AS_IS] or self._as_is else None
         return self._row(observations, outcomes, live, live, infos, wanted)
+
+    def now(self) -> AsIs:
+        """Return the agents that handles have."""
+        return AsIs(None, [*self.env.agents])
 
 
 class AECHost(Host):
@@ -257,10 +262,12 @@ class AECHost(Host):
                 observations[agent] = deepcopy(observation)
                 env.step(None)
         agents = [*env.agents]
-        wanted = None
-        if as_is or self._as_is:
-            names = "rewards", "terminations", "truncations", "infos", "_cumulative_rewards"
-            value = {name: {**getattr(env, name)} for name in names}
-            value |= {"agent_selection": env.agent_selection, "observations": observations}
-            wanted = AsIs(value, agents)
+        wanted = self.now(observations) if as_is or self._as_is else None
         return self._row(observations, outcomes, live, agents, infos, wanted)
+
+    def now(self, observations: Mapping[Any, Any] | None = None) -> AsIs:
+        """Return the attributes that handles have."""
+        names = "rewards", "terminations", "truncations", "infos", "_cumulative_rewards"
+        value: Info = {name: {**getattr(self.env, name)} for name in names}
+        value |= {"agent_selection": self.env.agent_selection, "observations": observations or {}}
+        return AsIs(value, [*self.env.agents])

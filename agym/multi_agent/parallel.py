@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from agym import Pending, Snapshot, UsageError
 from agym.multi_agent.base import AgentEnvs, AsyncAgentEnvs, Seed, SyncAgentEnvs
 from agym.multi_agent.results import AgentReset, AgentStep
-from agym.multi_agent.spaces import walk
+from agym.multi_agent.spaces import as_array, walk
 
 if TYPE_CHECKING:
     from agym.multi_agent.flat import FlatEnvs
@@ -30,6 +30,7 @@ class _Parallel(AgentEnvs, Generic[ResetT, StepT]):
         env_ids: Sequence[int] | None = None,
     ) -> ResetT:
         """Reset all environments, or some of them; see :meth:`agym.Envs.reset`."""
+        self.batches += 1
         result = self.runner.reset(seed, options, env_ids=env_ids)
         return self._then(result, self._decode("reset"))  # type: ignore[no-any-return]
 
@@ -46,16 +47,19 @@ class _Parallel(AgentEnvs, Generic[ResetT, StepT]):
             EnvError: An environment raised.
             WorkerDied: A worker died.
         """
+        self.batches += 1
         result = self.runner.step(self._action(self._of_agents(actions), self.num_envs))
         return self._then(result, self._decode("step"))  # type: ignore[no-any-return]
 
     def restore(self, snapshots: Snapshot | Sequence[Snapshot]) -> ResetT:
         """Continue all environments from snapshots; see :meth:`agym.Envs.restore`."""
+        self.batches += 1
         result = self.runner.restore(snapshots)
         return self._then(result, self._decode("reset"))  # type: ignore[no-any-return]
 
     def _decode(self, name: str) -> Any:
-        return getattr(self._decoder, "lists" if self.possible_agents is None else name)
+        lists = self.possible_agents is None
+        return getattr(self._decoder, f"list_{name}" if lists else name)
 
     def _of_agents(self, actions: Any) -> Any:
         """Check that there are actions of all agents, or groups; return those of agents."""
@@ -65,8 +69,7 @@ class _Parallel(AgentEnvs, Generic[ResetT, StepT]):
             raise UsageError(
                 f"actions must be a dict with a batch for each agent, not {type(actions).__name__}"
             )
-        if actions.keys() == self.agent_groups.keys() != self.action_spaces.keys():
-            actions = self._ungrouped(actions)
+        actions = self._ungrouped(actions)
         missing = [agent for agent in self.possible_agents if agent not in actions]
         unknown = [name for name in actions if name not in self.action_spaces]
         if missing or unknown:
@@ -75,15 +78,18 @@ class _Parallel(AgentEnvs, Generic[ResetT, StepT]):
                 f"the dict of actions {what}: pass a batch for each of possible_agents, or for each"
                 " of agent_groups; the rows of agents that are not live are ignored"
             )
-        return {**actions}
+        return actions
 
     def _ungrouped(self, actions: Mapping[Any, Any]) -> dict[Any, Any]:
         """Split actions ``[n, A, ...]`` of groups into those of agents."""
-        return {
-            agent: walk(self.action_spaces[agent], lambda leaf, k=k: leaf[:, k], actions[name])
-            for name, agents in self.agent_groups.items()
-            for k, agent in enumerate(agents)
-        }
+        split = {**actions}
+        for name, agents in self.agent_groups.items():
+            if name in actions and name not in self.action_spaces:
+                batch = split.pop(name)
+                for k, agent in enumerate(agents):
+                    space = self.action_spaces[agent]
+                    split[agent] = walk(space, lambda leaf, k=k: as_array(leaf)[:, k], batch)
+        return split
 
 
 class ParallelEnvs(SyncAgentEnvs, _Parallel[AgentReset, AgentStep]):

@@ -21,7 +21,7 @@ from agym.multi_agent.host import (
     VALID,
     AsIs,
 )
-from agym.multi_agent.spaces import Agents, replace_rows, stack, take
+from agym.multi_agent.spaces import Agents, in_order, replace_rows, stack, take
 
 Flags = NDArray[np.bool_]
 Info = dict[Any, Any]
@@ -263,9 +263,22 @@ class AECBatch(AgentRows):
 
     @property
     def action_masks(self) -> Any:
-        """The agents' legal actions, ``[k, actions]``; ``None`` if the environment has no masks."""
+        """The agents' legal actions, ``[k, actions]``; ``None`` if the environment has no masks.
+
+        A list if agents have different numbers of actions.
+        """
         masks = self._masks()
-        return np.stack([masks[name][k] for k, name in enumerate(self._names())]) if masks else None
+        if not masks:
+            return None
+        rows: list[Any] = [
+            masks[name][k] if name in masks else None for k, name in enumerate(self._names())
+        ]
+        known = next((row for row in rows if row is not None), None)
+        if known is None or any(np.shape(row) != known.shape for row in rows):
+            return rows
+        for k in np.flatnonzero(self.agents == None):  # noqa: E711 # elementwise
+            rows[k] = np.ones_like(known)  # over: any action will do
+        return np.stack(rows)
 
     def by_agent(self) -> dict[Any, Turn]:
         """Group the rows by the agent that must act, for one policy per role."""
@@ -286,52 +299,67 @@ class AECBatch(AgentRows):
 class Decoder:
     """Turns results of agym into results of many agents."""
 
-    def __init__(self, agents: Agents) -> None:
+    def __init__(self, agents: Agents, num_envs: int) -> None:
         self._agents = agents
         self._empty = np.zeros((5, len(agents.names)))
+        # Columns of agents in the blocks of hosts.
+        self._columns = [in_order(agents.names).index(agent) for agent in agents.names]
+        # Who must act in each environment, for resets of others.
+        self._live = np.zeros((num_envs, len(agents.names)))
 
     def reset(self, result: Any) -> AgentReset:
-        """Decode the result of ``Envs.reset`` or ``Envs.restore``."""
+        """Decode the result of ``Envs.reset`` or ``Envs.restore``, of all environments."""
         observations, infos = result
-        infos = [self._unstepped(info) for info in infos]
+        infos = [self._unstepped(info, live) for info, live in zip(infos, self._live, strict=True)]
         none = np.zeros(len(infos), bool)
-        return AgentReset(*self._rows(observations, none, none, none, infos))
+        return AgentReset(*self._rows(range(len(infos)), observations, none, none, none, infos))
 
-    def _unstepped(self, info: Info) -> Info:
-        """Return an info without the outcome of a step, which a snapshot may have."""
+    def _unstepped(self, info: Info, live: Any) -> Info:
+        """Return an info without the outcome of a step, which a snapshot may have.
+
+        An environment that was not reset has no info: the same agents must act as before.
+        """
         block = info.get(AGENTS, self._empty).copy()
         block[:LIVE] = 0
+        if AGENTS not in info:
+            block[LIVE] = live
         return {**info, AGENTS: block}
 
     def step(self, result: Any) -> AgentStep:
         """Decode the result of ``Envs.step``."""
-        return AgentStep(*self._rows(*result))
+        return AgentStep(*self._rows(range(len(result[-1])), *result))
 
     def batch(self, result: Any) -> AECBatch:
         """Decode the result of ``Envs.recv``."""
         env_ids, *step = result
-        rows: Any = self._rows(*step)
+        rows: Any = self._rows(env_ids, *step)
         return AECBatch(*(*rows, env_ids, self._acting(rows[5])))
 
     def _acting(self, live: dict[Any, Flags]) -> NDArray[Any]:
         """Return for each row the agent that must act, or ``None``."""
-        acting = np.full(len(live[self._agents.names[0]]), None, object)
+        acting = np.full(len(next(iter(live.values()))), None, object)
         for agent, rows in live.items():
             acting[rows] = agent
         return acting
 
-    def lists(self, result: Any) -> AgentLists:
-        """Decode the result of ``reset`` or ``step`` of environments without possible_agents."""
-        *_, infos = result
-        nothing = AsIs(({},) * len(result), [])  # of an environment on hold, or after a fault
+    def list_reset(self, result: Any) -> AgentLists:
+        """Decode the result of a reset of environments without ``possible_agents``."""
+        return self._lists(result[-1], (0, 4))
+
+    def list_step(self, result: Any) -> AgentLists:
+        """Decode the result of a step of environments without ``possible_agents``."""
+        return self._lists(result[-1], range(5))
+
+    def _lists(self, infos: Sequence[Info], columns: Sequence[int]) -> AgentLists:
+        nothing = AsIs(({},) * 5, [])  # of an environment on hold, or after a fault
         stepped = [info.get("final_info", info).get(AS_IS, nothing).value for info in infos]
         latest = [info.get(AS_IS, nothing) for info in infos]
-        final_obs, *others = map(list, zip(*stepped, strict=True))
-        columns = [[each.value[0] for each in latest], *others]
-        return AgentLists([each.agents for each in latest], final_obs, columns)
+        values = [[value[k] for value in stepped] for k in columns]
+        final_obs, values[0] = values[0], [each.value[0] for each in latest]
+        return AgentLists([each.agents for each in latest], final_obs, values)
 
     def _rows(
-        self, observations: Any, _: Any, terminated: Any, truncated: Any, infos: Any
+        self, env_ids: Any, observations: Any, _: Any, terminated: Any, truncated: Any, infos: Any
     ) -> tuple[Any, ...]:
         """Return the fields of :class:`AgentRows`."""
         ends = {k: info["final_info"] for k, info in enumerate(infos) if "final_info" in info}
@@ -346,24 +374,27 @@ class Decoder:
             if "fault" in info:
                 blocks[k, TRUNCATED] = truncated[k]  # the episode was lost, for all its agents
         # An environment on hold repeats its flags, without an info.
-        over = (terminated | truncated) & np.array([bool(info) for info in infos], bool)
-        names, table = self._agents.names, blocks.transpose(1, 2, 0)
+        over = (terminated | truncated) & np.fromiter(map(bool, infos), bool, len(infos))
+        self._live[env_ids] = blocks[:, LIVE]
+        names, table = self._agents.names, blocks.transpose(1, 2, 0)[:, self._columns]
         rewards = dict(zip(names, table[REWARDS].copy(), strict=True))
         flags = np.ascontiguousarray(table[TERMINATED:] != 0)
         columns = [dict(zip(names, rows, strict=True)) for rows in flags]
         final_infos = [info if k in ends else {} for k, info in enumerate(before)]
         final = {k: infos[k]["final_obs"] for k in ends}
+        observations = {agent: observations[agent] for agent in names}
         return (
             rewards, *columns[:2], after, *columns[2:], over, final_infos, observations, final,
             self._agents,
         )  # fmt: skip
 
     def _blocks(self, infos: Sequence[Info]) -> Any:
-        return np.array([info.get(AGENTS, self._empty) for info in infos])
+        blocks = [info.get(AGENTS, self._empty) for info in infos]
+        return np.array(blocks).reshape(len(infos), *self._empty.shape)
 
     def _infos(self, infos: Sequence[Info], blocks: Any) -> list[Info]:
         """Return the infos of agents that took part or must act, and what agym has added."""
-        present = blocks[:, VALID:].any(axis=1).tolist()
+        present = blocks[:, VALID:].any(axis=1)[:, self._columns].tolist()
         result = []
         for info, row in zip(infos, present, strict=True):
             agents: Info = {agent: {} for agent in compress(self._agents.names, row)}

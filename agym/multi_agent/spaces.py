@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ from agym import UsageError
 AgentGroups = Mapping[str, Sequence[Any]]
 
 FIXED = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
+
+
+def in_order(agents: Iterable[Any]) -> list[Any]:
+    """Return agents in an order that does not depend on the environment's."""
+    return sorted(agents, key=lambda agent: (str(agent), repr(agent)))
 
 
 def zeros(space: Space[Any]) -> Any:
@@ -45,7 +51,8 @@ def as_array(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         return leaf
     array = np.empty(len(leaf), object)
-    array[:] = leaf
+    for k, value in enumerate(leaf):  # NumPy would take apart values that are sequences
+        array[k] = value
     return array
 
 
@@ -90,8 +97,8 @@ class Agents:
         groups: AgentGroups | None = None,
     ) -> None:
         self.names = [*names]
-        self.observation_spaces = dict(observation_spaces)
-        self.action_spaces = dict(action_spaces)
+        self.observation_spaces = {agent: observation_spaces[agent] for agent in names}
+        self.action_spaces = {agent: action_spaces[agent] for agent in names}
         self.groups = self._by_name() if groups is None else self._checked(groups)
         spaces = [*self.observation_spaces.values()]
         self.alike = all(space == spaces[0] for space in spaces)
@@ -104,9 +111,11 @@ class Agents:
         """Group by name: ``piston_0`` and ``piston_1`` are in ``piston`` if spaces are equal."""
         groups: dict[str, list[Any]] = {}
         for agent in self.names:
-            name = str(agent).rstrip("0123456789").rstrip("_") or str(agent)
-            first = groups.get(name, [agent])[0]
-            groups.setdefault(name if self.equal(agent, first) else str(agent), []).append(agent)
+            name = first = str(agent).rstrip("0123456789").rstrip("_") or "agents"
+            others = count(2)
+            while name in groups and not self.equal(agent, groups[name][0]):
+                name = f"{first} ({next(others)})"
+            groups.setdefault(name, []).append(agent)
         return groups
 
     def _checked(self, groups: AgentGroups) -> dict[str, list[Any]]:

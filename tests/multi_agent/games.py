@@ -122,3 +122,27 @@ class Colony(ParallelEnv[str, Any, Any]):
 
     def close(self) -> None:
         pass
+
+
+class Odd(Colony):
+    """Names in no order, also numbers; observations that are sequences; roles that differ."""
+
+    def __init__(self, *, reverse: bool = False) -> None:
+        super().__init__(deaths=False, max_cycles=4)
+        self._all = ["zoe", "piston_2", "piston_10", 7, "alice", "piston_2x"]  # type: ignore[list-item]
+        if reverse:
+            self._all.reverse()
+        self.possible_agents = self._all
+        sequence = spaces.Sequence(spaces.Discrete(3))
+        box = spaces.Box(-1, 1, (3,), np.float32)
+        for k, agent in enumerate(sorted(self._all, key=str)):
+            self._spaces[agent] = (sequence if agent == "zoe" else box), spaces.Discrete(2 + k % 2)
+
+    def _observation(self, agent: str) -> Any:
+        if agent == "zoe":
+            return (self._time % 3, 1)
+        return self._array[:3] + len(str(agent))
+
+    def step(self, actions: Any) -> Any:
+        observations, rewards, *others = super().step(actions)
+        return observations, {agent: float(len(str(agent))) for agent in rewards}, *others

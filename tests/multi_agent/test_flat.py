@@ -82,6 +82,20 @@ def test_gymnasiums_wrappers_accept_a_flat_view() -> None:
         assert len(flat.render()) == 2
 
 
+def test_under_next_step_the_last_observation_is_in_the_row_that_ends() -> None:
+    with agym.make_parallel(
+        Colony, 2, backend="serial", same_spaces=True, deaths=False, max_cycles=3,
+        autoreset="next_step",
+    ) as envs:  # fmt: skip
+        flat = envs.flat()
+        flat.reset(seed=0)
+        for _ in range(3):
+            observations, _, _, truncated, infos = flat.step(flat.action_space.sample())
+        assert truncated.all()
+        assert not infos["live"].any()
+        assert observations.any(axis=1).all()
+
+
 def test_a_flat_view_needs_equal_spaces_and_its_mode() -> None:
     differ = pytest.raises(agym.UsageError, match=r"'kind1_0' and 'kind0_0' differ.*agent_groups")
     with agym.make_parallel(Colony, 2, backend="serial") as envs, differ:
@@ -104,7 +118,7 @@ def test_nested_observations_are_flat_too() -> None:
         array, number, texts = observations["observation"]
         assert array.shape == (12, 3)
         assert number.shape == (12,)
-        assert set(texts[~infos["live"]]) <= {0}
+        assert set(texts[~infos["live"]]) <= {None}
 
 
 class TestStableBaselines3:

@@ -117,6 +117,47 @@ def test_a_handle_and_the_batch_can_take_turns(backend: Any) -> None:
         assert env.state().shape == (2,)
 
 
+@pytest.mark.parametrize("backend", SERIAL_OR_FORK)
+def test_a_handle_sees_what_the_batch_did(backend: Any) -> None:
+    with agym.make_parallel(
+        Colony, 1, backend=backend, autoreset="disabled", deaths=False, max_cycles=2
+    ) as envs:
+        env = envs[0]
+        envs.reset(seed=0)
+        with pytest.raises(agym.UsageError, match="is live, but has no action"):
+            env.step({"kind0_0": 1})
+        for _ in range(2):
+            env.step(dict.fromkeys(env.agents, 0))
+        assert env.agents == []
+        envs.reset(seed=0)
+        assert len(env.step(dict.fromkeys(envs.action_spaces, 0))[0]) == 6
+        envs.step(envs.sample_actions())
+        assert env.step({}) == ({}, {}, {}, {}, {})
+    with agym.make_aec("classic/tictactoe-v3", 1, backend=backend) as turns:
+        turns.reset(seed=0)
+        turns[0].step(4)
+        assert turns[0].agent_selection == "player_2"
+        turns.step([0])
+        turns[0].step(8)
+        assert turns[0].agent_selection == "player_2"
+
+
+@pytest.mark.parametrize("env", ["mpe2/simple_spread_v3", KNIGHTS])
+def test_attributes_are_those_of_the_innermost_environment(env: str) -> None:
+    with agym.make_parallel(env, 1, backend="serial") as envs:
+        env_handle = envs[0]
+        env_handle.max_cycles = 3
+        assert envs.runner.get_attr("unwrapped.max_cycles") == [3]
+        env_handle.reset(seed=0)
+        steps = 0
+        while env_handle.agents:
+            actions = {a: env_handle.action_space(a).sample() for a in env_handle.agents}
+            *_, truncations, _ = env_handle.step(actions)
+            steps += 1
+        assert steps == 3
+        assert any(truncations.values())
+
+
 def test_a_live_agent_needs_an_action() -> None:
     with agym.make_parallel(Colony, 1, backend="serial", deaths=False) as envs:
         env = envs[0]

@@ -121,3 +121,16 @@ def test_batches_need_possible_agents() -> None:
     make = generated_agents_parallel_v0.parallel_env
     with agym.make_parallel(make, backend="serial") as lists, refused:
         lists.flat()
+
+
+def test_lists_under_next_step() -> None:
+    keywords: Any = {"named": False, "deaths": False, "max_cycles": 2}
+    with agym.make_parallel(Colony, 2, backend="serial", autoreset="next_step", **keywords) as envs:
+        observations, infos = envs.reset(seed=0)
+        actions: Any = [dict.fromkeys(row, 0) for row in observations]
+        envs.step(actions)
+        _, _, _, truncated, _ = envs.step(actions)
+        assert all(truncated[0].values())
+        observations, rewards, *_ = envs.step([{}, {}])
+        assert rewards == [{}, {}]
+        assert observations[0].keys() == infos[0].keys()

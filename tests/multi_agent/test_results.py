@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import agym
-from tests.multi_agent.games import Colony
+from tests.multi_agent.games import Colony, Odd
 from tests.support.backends import OF_ENVS
 
 MODES = ["same_step", "next_step", "disabled"]
@@ -220,3 +220,72 @@ def test_the_async_api_returns_the_same() -> None:
         assert np.array_equal(envs.state(), states)
         assert len(envs) == 2
     assert agym.run(take_turns()).agents.tolist() == ["player_1", "player_1"]
+
+
+def test_random_actions_differ_from_call_to_call() -> None:
+    with agym.make_parallel(Colony, 8, backend="serial") as envs:
+        samples = [envs.sample_actions() for _ in range(3)]
+        for agent in envs.action_spaces:
+            assert len({tuple(sample[agent]) for sample in samples}) > 1
+
+
+@pytest.mark.parametrize("backend", OF_ENVS)
+def test_all_results_have_the_order_of_possible_agents(backend: str) -> None:
+    """Also where the environments name their agents in different orders."""
+    makes = [Odd, lambda: Odd(reverse=True)]
+    with agym.make_parallel(makes, **OF_ENVS[backend]) as envs:
+        names = Odd().possible_agents
+        reset = envs.reset(seed=0)
+        step = envs.step(envs.sample_actions())
+        for result in (reset, step):
+            for name in ("observations", "rewards", "valid", "live", "truncated", "final_obs"):
+                assert [*getattr(result, name)] == names
+            assert [*result.infos[0]] == [*envs.action_spaces] == names
+        for agent in names:
+            assert (step.rewards[agent] == len(str(agent))).all()
+            if agent != "zoe":
+                assert (np.round(step.observations[agent].mean()) >= len(str(agent)) - 1).all()
+        assert step.observations["zoe"][0] == (1, 1)
+        grouped = [agent for agents in envs.agent_groups.values() for agent in agents]
+        assert sorted(map(str, grouped)) == sorted(map(str, names))
+        assert [*envs.agent_groups] == [
+            "zoe", "piston", "piston (2)", "agents", "alice", "piston_2x",
+        ]  # fmt: skip
+        assert step.by_group()["zoe"].observations.shape == (2, 1)
+
+
+def test_a_reset_of_some_environments_keeps_who_is_live_in_others() -> None:
+    with agym.make_parallel(
+        Colony, 3, backend="serial", deaths=False, max_cycles=9, autoreset="disabled"
+    ) as envs:
+        envs.reset(seed=0)
+        envs.step(envs.sample_actions())
+        result = envs.reset(env_ids=[1])
+        assert all(mask.all() for mask in result.live.values())
+        assert [bool(info) for info in result.infos] == [True] * 3
+        for _ in range(8):
+            envs.step(envs.sample_actions())
+        result = envs.reset(env_ids=[0])
+        assert result.live["kind0_0"].tolist() == [True, True, False]
+
+
+def test_no_results_are_an_empty_batch() -> None:
+    with agym.make_aec("classic/tictactoe-v3", 2, **OF_ENVS["process"]) as envs:
+        envs.reset(seed=0)
+        assert len(envs.reset(env_ids=[]).agents) == 0
+        assert len(envs.step([], env_ids=[]).env_ids) == 0
+        envs.send([0, 1])
+        while not len((batch := envs.recv(min_envs=2, timeout=0)).env_ids):
+            assert batch.agents.shape == (0,)
+            assert batch.by_agent() == {}
+        assert sorted(batch.env_ids) == [0, 1]
+
+
+def test_masks_of_a_game_that_is_over_allow_any_action() -> None:
+    with agym.make_aec("classic/tictactoe-v3", 2, backend="serial", autoreset="disabled") as envs:
+        envs.reset(seed=0)
+        for action in (0, 3, 1, 4):
+            envs.step([action] * 2)
+        batch = envs.step([2, 8])
+        assert batch.agents[0] is None
+        assert batch.action_masks.sum(axis=1).tolist() == [9, 4]
