@@ -101,11 +101,6 @@ class AgentHandle:
         """Close this environment alone. Idempotent."""
         self._env.close()
 
-    @property
-    def unwrapped(self) -> Self:
-        """The handle itself; its other attributes are those of the environment."""
-        return self
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in OWN:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")

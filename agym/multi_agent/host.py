@@ -182,7 +182,7 @@ class ParallelHost(Host):
         """Reset the environment."""
         result, as_is = self._reset(seed, options)
         observations, infos = result
-        self._live = live = [*self.env.agents]  # a slow lookup through many wrappers
+        live = [*self.env.agents]
         wanted = AsIs((observations, {}, {}, {}, infos), live) if as_is or self._as_is else None
         row = self._row(observations, {}, live, live, infos, wanted)
         return row[0], row[4]
@@ -191,10 +191,10 @@ class ParallelHost(Host):
         """Step the agents that are live; ignore the actions of the others."""
         actions = action[ACTIONS]
         if not self._as_is:
-            actions = {agent: actions[agent] for agent in self._live}
+            actions = {agent: actions[agent] for agent in self.env.agents}
         result = self.env.step(actions)
         observations, rewards, terminated, truncated, infos = result
-        self._live = live = [*self.env.agents]
+        live = [*self.env.agents]
         outcomes = {
             agent: (
                 rewards.get(agent, 0),

@@ -31,7 +31,7 @@ class Colony(ParallelEnv[str, Any, Any]):
         nested: bool = False, named: bool = True, max_cycles: int = 30,
         render_mode: str | None = None,
     ) -> None:  # fmt: skip
-        self._all = [f"kind{k}_{i}" for k in range(kinds) for i in range(each)]
+        self._all: list[Any] = [f"kind{k}_{i}" for k in range(kinds) for i in range(each)]
         if named:
             self.possible_agents = self._all
         self.agents: list[str] = []
@@ -129,7 +129,7 @@ class Odd(Colony):
 
     def __init__(self, *, reverse: bool = False) -> None:
         super().__init__(deaths=False, max_cycles=4)
-        self._all = ["zoe", "piston_2", "piston_10", 7, "alice", "piston_2x"]  # type: ignore[list-item]
+        self._all = ["zoe", "piston_2", "piston_10", 7, "alice", "piston_2x"]
         if reverse:
             self._all.reverse()
         self.possible_agents = self._all
